@@ -1,0 +1,411 @@
+"""`Array`: a handle on a tensor in the daemon, with the array API standard's methods and operators."""
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from eagerd.releases import HandleReference
+from eagerd_protocol.dtypes import DType
+from eagerd_protocol.errors import (
+    EagerdError,
+    InvalidArgumentError,
+    InvalidHandleError,
+    InvalidTypeError,
+)
+from eagerd_protocol.parameters import as_key
+from eagerd_protocol.specs import ArraySpec
+
+if TYPE_CHECKING:
+    from eagerd.namespace import Namespace
+    from eagerd.session import EagerSession
+
+_SCALARS = (bool, int, float, complex, np.generic)
+
+
+class Array:
+    """An array of a session; immutable but for ``a[i] = v`` and in-place operators, which rebind it.
+
+    Made by the session's namespace. Dropping the last reference (this object's, or a numpy view's) releases the
+    handle. Shape and dtype are known without asking the daemon, unless they depend on data.
+    """
+
+    __slots__ = ("__weakref__", "_reference", "_spec", "session")
+
+    __array_ufunc__ = None  # numpy's operators leave mixed expressions to ours, which say what to do
+    __array_priority__ = 1000
+
+    def __init__(self, session: "EagerSession", reference: HandleReference, spec: ArraySpec) -> None:
+        self.session = session
+        self._reference: HandleReference | None = reference
+        self._spec = spec
+
+    def __repr__(self) -> str:
+        state = "released" if self._reference is None else f"handle {self._reference.handle}"
+        return f"<eagerd.Array {self._spec.shape} {self._spec.dtype}, {state}>"
+
+    # What it is
+
+    @property
+    def handle(self) -> int:
+        """The client's number for this array in its session; `InvalidHandleError` after `release`."""
+        if self._reference is None:
+            raise InvalidHandleError("this array was released")
+        return self._reference.handle
+
+    @property
+    def dtype(self) -> DType:
+        """The data type, as a `numpy.dtype`."""
+        return self._spec.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions; asked of the daemon where they depend on data."""
+        return self.known_spec().shape  # type: ignore[return-value]
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._spec.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.known_spec().size
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes of all elements; a view may take less memory."""
+        return self.known_spec().nbytes
+
+    @property
+    def device(self) -> str:
+        """The only device: the daemon's memory."""
+        return "cpu"
+
+    def to_device(self, device: object, /, *, stream: object = None) -> Self:
+        """Return the array itself; the only device is "cpu"."""
+        if device != "cpu" or stream is not None:
+            raise InvalidArgumentError(f"unknown device {device!r} or stream {stream!r}; the only device is 'cpu'")
+        return self
+
+    def known_spec(self) -> ArraySpec:
+        """Return shape and dtype with no dimension unknown, after a round trip if need be."""
+        if not self._spec.is_known:
+            self._spec = self.session.describe(self.handle)
+        return self._spec
+
+    # Its value
+
+    def numpy(self, *, copy: bool = False) -> "np.ndarray[Any, Any]":
+        """Wait for the value and return it.
+
+        Without `copy` the result is read-only. Over 64 KiB it is a view of shared memory, which keeps this
+        array's tensor alive and stays valid and unchanged when session and daemon are gone; a smaller value came
+        in the reply and is the caller's own. With `copy`, a writable array of the caller's own.
+
+        Raises
+        ------
+        EagerdError
+            What went wrong in the operation that should have made this array.
+        """
+        if self._reference is None:
+            raise InvalidHandleError("this array was released")
+        view = self.session.fetch(self._reference)
+        return np.array(view) if copy else view
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> "np.ndarray[Any, Any]":
+        view = self.numpy()
+        if dtype is not None and np.dtype(dtype) != view.dtype:  # type: ignore[call-overload]
+            if copy is False:
+                raise InvalidArgumentError(f"{view.dtype} cannot become {dtype} without a copy")
+            return view.astype(dtype)  # type: ignore[call-overload, no-any-return]
+        return np.array(view) if copy else view
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> "Namespace":
+        namespace = self.session.namespace
+        if api_version is not None and api_version > namespace.__array_api_version__:
+            raise InvalidArgumentError(
+                f"array API {api_version} is not supported; {namespace.__array_api_version__} is"
+            )
+        return namespace
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # kDLCPU
+
+    def item(self) -> bool | int | float | complex:
+        """Return the only element as a Python scalar."""
+        if self.size != 1:
+            raise InvalidArgumentError(f"only an array of one element is a scalar, not shape {self.shape}")
+        value: bool | int | float | complex = self.numpy().item()
+        return value
+
+    def _scalar(self, kinds: str, what: str) -> Any:
+        if self.shape != ():
+            raise InvalidTypeError(f"only an array of no dimensions converts to {what}, not shape {self.shape}")
+        if self.dtype.kind not in kinds:
+            raise InvalidTypeError(f"{self.dtype} does not convert to {what}")
+        return self.item()
+
+    def __bool__(self) -> bool:
+        if self.shape != ():
+            raise InvalidArgumentError(f"the truth of an array of shape {self.shape} is ambiguous; use any() or all()")
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self._scalar("biuf", "int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("biuf", "float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("biufc", "complex"))
+
+    def __index__(self) -> int:
+        return int(self._scalar("iu", "an index"))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise InvalidTypeError("an array of no dimensions has no len()")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        if not self.shape:
+            raise InvalidTypeError("an array of no dimensions cannot be iterated")
+        return iter(self.session.namespace.unstack(self))
+
+    # Its life
+
+    def release(self) -> None:
+        """Let go of the handle now; a numpy view that exists keeps the tensor until it goes. Twice does no harm."""
+        self._reference = None
+
+    def give_up_reference(self) -> bool:
+        """Let go of the handle because an operation takes it over; False, and kept, where a view holds it too."""
+        # getrefcount sees this attribute and its own argument; anything beyond is a numpy view.
+        from sys import getrefcount
+
+        reference = self._reference
+        if reference is None or getrefcount(reference) > 3:
+            return False
+        reference.disarm()
+        return True
+
+    def _rebind(self, other: "Array") -> Self:
+        """Become `other`, which nobody else has."""
+        if other._spec.shape != self._spec.shape:
+            raise InvalidArgumentError(f"an in-place operation cannot change {self.shape} to {other.shape}")
+        if other._spec.dtype != self._spec.dtype:
+            raise InvalidTypeError(f"an in-place operation cannot change {self.dtype} to {other.dtype}")
+        self._reference, other._reference = other._reference, None
+        return self
+
+    # Picking
+
+    def __getitem__(self, key: object) -> "Array":
+        return self.session.run("getitem", (self,), {"key": _wire_key(key)})[0]
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self._rebind(self.session.assign(self, _wire_key(key), value))
+
+    def astype(self, dtype: object, /, *, copy: bool = True) -> "Array":
+        """Return the array in another dtype."""
+        return self.session.run("astype", (self,), {"dtype": dtype, "copy": copy})[0]
+
+    @property
+    def T(self) -> "Array":  # noqa: N802 - the standard's name
+        """The transpose of a matrix."""
+        if self.ndim != 2:
+            raise InvalidArgumentError(f"T is for two dimensions, not {self.ndim}; use permute_dims or mT")
+        return self.session.run("permute_dims", (self,), {"axes": (1, 0)})[0]
+
+    @property
+    def mT(self) -> "Array":  # noqa: N802 - the standard's name
+        """The transpose of each matrix in a stack of them."""
+        return self.session.run("matrix_transpose", (self,), {})[0]
+
+    # Operators
+
+    def __add__(self, other: object) -> "Array":
+        return self._binary("add", self, other)
+
+    def __radd__(self, other: object) -> "Array":
+        return self._binary("add", other, self)
+
+    def __iadd__(self, other: object) -> Self:
+        result = self._binary("add", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __sub__(self, other: object) -> "Array":
+        return self._binary("subtract", self, other)
+
+    def __rsub__(self, other: object) -> "Array":
+        return self._binary("subtract", other, self)
+
+    def __isub__(self, other: object) -> Self:
+        result = self._binary("subtract", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __mul__(self, other: object) -> "Array":
+        return self._binary("multiply", self, other)
+
+    def __rmul__(self, other: object) -> "Array":
+        return self._binary("multiply", other, self)
+
+    def __imul__(self, other: object) -> Self:
+        result = self._binary("multiply", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __truediv__(self, other: object) -> "Array":
+        return self._binary("divide", self, other)
+
+    def __rtruediv__(self, other: object) -> "Array":
+        return self._binary("divide", other, self)
+
+    def __itruediv__(self, other: object) -> Self:
+        result = self._binary("divide", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __floordiv__(self, other: object) -> "Array":
+        return self._binary("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: object) -> "Array":
+        return self._binary("floor_divide", other, self)
+
+    def __ifloordiv__(self, other: object) -> Self:
+        result = self._binary("floor_divide", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __mod__(self, other: object) -> "Array":
+        return self._binary("remainder", self, other)
+
+    def __rmod__(self, other: object) -> "Array":
+        return self._binary("remainder", other, self)
+
+    def __imod__(self, other: object) -> Self:
+        result = self._binary("remainder", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __pow__(self, other: object) -> "Array":
+        return self._binary("pow", self, other)
+
+    def __rpow__(self, other: object) -> "Array":
+        return self._binary("pow", other, self)
+
+    def __ipow__(self, other: object) -> Self:
+        result = self._binary("pow", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __matmul__(self, other: object) -> "Array":
+        return self._binary("matmul", self, other)
+
+    def __rmatmul__(self, other: object) -> "Array":
+        return self._binary("matmul", other, self)
+
+    def __imatmul__(self, other: object) -> Self:
+        result = self._binary("matmul", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __and__(self, other: object) -> "Array":
+        return self._binary("bitwise_and", self, other)
+
+    def __rand__(self, other: object) -> "Array":
+        return self._binary("bitwise_and", other, self)
+
+    def __iand__(self, other: object) -> Self:
+        result = self._binary("bitwise_and", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __or__(self, other: object) -> "Array":
+        return self._binary("bitwise_or", self, other)
+
+    def __ror__(self, other: object) -> "Array":
+        return self._binary("bitwise_or", other, self)
+
+    def __ior__(self, other: object) -> Self:
+        result = self._binary("bitwise_or", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __xor__(self, other: object) -> "Array":
+        return self._binary("bitwise_xor", self, other)
+
+    def __rxor__(self, other: object) -> "Array":
+        return self._binary("bitwise_xor", other, self)
+
+    def __ixor__(self, other: object) -> Self:
+        result = self._binary("bitwise_xor", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __lshift__(self, other: object) -> "Array":
+        return self._binary("bitwise_left_shift", self, other)
+
+    def __rlshift__(self, other: object) -> "Array":
+        return self._binary("bitwise_left_shift", other, self)
+
+    def __ilshift__(self, other: object) -> Self:
+        result = self._binary("bitwise_left_shift", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __rshift__(self, other: object) -> "Array":
+        return self._binary("bitwise_right_shift", self, other)
+
+    def __rrshift__(self, other: object) -> "Array":
+        return self._binary("bitwise_right_shift", other, self)
+
+    def __irshift__(self, other: object) -> Self:
+        result = self._binary("bitwise_right_shift", self, other)
+        return result if result is NotImplemented else self._rebind(result)
+
+    def __lt__(self, other: object) -> "Array":
+        return self._binary("less", self, other)
+
+    def __le__(self, other: object) -> "Array":
+        return self._binary("less_equal", self, other)
+
+    def __gt__(self, other: object) -> "Array":
+        return self._binary("greater", self, other)
+
+    def __ge__(self, other: object) -> "Array":
+        return self._binary("greater_equal", self, other)
+
+    def __eq__(self, other: object) -> "Array":  # type: ignore[override]
+        return self._binary("equal", self, other)
+
+    def __ne__(self, other: object) -> "Array":  # type: ignore[override]
+        return self._binary("not_equal", self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __neg__(self) -> "Array":
+        return self.session.run("negative", (self,), {})[0]
+
+    def __pos__(self) -> "Array":
+        return self.session.run("positive", (self,), {})[0]
+
+    def __abs__(self) -> "Array":
+        return self.session.run("abs", (self,), {})[0]
+
+    def __invert__(self) -> "Array":
+        return self.session.run("bitwise_invert", (self,), {})[0]
+
+    def _binary(self, name: str, left: object, right: object) -> Any:
+        for operand in (left, right):
+            if type(operand) is not Array and not isinstance(operand, _SCALARS):
+                if isinstance(operand, np.ndarray):
+                    raise InvalidTypeError(
+                        f"{name}: one operand is a numpy array; upload it first: xp.asarray(x)"
+                    )
+                return NotImplemented
+        return self.session.run(name, (left, right), {})[0]
+
+
+def _wire_key(key: object) -> tuple[Any, ...]:
+    """Return an index in the wire's form; arrays of one integer are read for it."""
+    items = key if isinstance(key, tuple) else (key,)
+    try:
+        return as_key(tuple(int(item) if type(item) is Array and item.ndim == 0 and item.dtype.kind in "iu" else item
+                            for item in items))
+    except EagerdError as error:
+        raise type(error)(f"indexing: {error}") from None

@@ -1,0 +1,602 @@
+"""`EagerSession`: submits operations in ordered batches, reads results, releases handles.
+
+An operation is appended to the session's batch, which is sent when it is full, when an operation is dear
+enough that the daemon should start on it, or when a reply is needed. `_lock` covers the batch and nothing else.
+"""
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+
+from eagerd.address import find_daemon
+from eagerd.array import Array
+from eagerd.connection import Connection, close_connection, open_connection
+from eagerd.mappings import view_of
+from eagerd.namespace import Namespace
+from eagerd.releases import FLUSHER, HandleReference, ReleaseQueue
+from eagerd.writer import Writer
+from eagerd_protocol.catalogue import Planner
+from eagerd_protocol.codec import encode, step_to_wire
+from eagerd_protocol.dtypes import DEFAULT_FLOAT, DType, as_dtype, dtype_from_name, dtype_name
+from eagerd_protocol.errors import (
+    DaemonError,
+    EagerdError,
+    ForkedClientError,
+    InvalidArgumentError,
+    InvalidHandleError,
+    InvalidStateError,
+    InvalidTypeError,
+    SessionClosedError,
+)
+from eagerd_protocol.limits import INLINE_BYTES, MAX_UNACKNOWLEDGED_BATCHES
+from eagerd_protocol.messages import (
+    Abandon,
+    Attach,
+    Batch,
+    CloseSession,
+    Commit,
+    Describe,
+    Described,
+    Failure,
+    Fetch,
+    GetStatistics,
+    ListPublished,
+    OpenSession,
+    Publish,
+    Published,
+    Put,
+    Reply,
+    Reserve,
+    Reserved,
+    SafePoint,
+    SessionClosed,
+    SessionOpened,
+    Statistics,
+    Step,
+    Synchronize,
+    Synchronized,
+    Unpublish,
+    Value,
+)
+from eagerd_protocol.parameters import as_scalar, as_shape
+from eagerd_protocol.rules import check_size
+from eagerd_protocol.specs import ArraySpec, Plan, Scalar
+from eagerd_protocol.strategy import ResourceCleanupStrategy
+
+_BATCH_STEPS: Final = 64
+_DEAR_SECONDS: Final = 20e-6
+"""An operation over this estimate is sent at once: the daemon may as well start on it."""
+
+_CLOSE_GRACE_SECONDS: Final = 1.0
+"""How long queued operations may still run when their session closes; then they are cancelled."""
+
+_PLANNER: Final = Planner()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStats:
+    """Counters of a session, as the daemon has them. Live ones include what is released and not reclaimed yet."""
+
+    live_handles: int
+    live_bytes: int
+    """Of tensors that the session owns; attached ones are the daemon's."""
+    released_handles: int
+    released_bytes: int
+    reclaimed_handles: int
+    reclaimed_bytes: int
+    reclaim_errors: int
+    pooled_bytes: int
+    """Shared memory that is mapped, warm, and waits to be used again."""
+    memory_limit: int
+    operations: int
+
+
+class EagerSession:
+    """A session of array operations in an eagerd daemon.
+
+    Parameters
+    ----------
+    address
+        ``ipc://PATH`` of a daemon. None: ``$EAGERD_ADDRESS``, else the user's or the system's daemon if one
+        answers, else an embedded daemon, a child process that ends with this one.
+    cleanup
+        When unused resources are reclaimed: a `ResourceCleanupStrategy` or its name.
+    execution
+        "async": an operation that fails leaves its error in its outputs, raised where they are used.
+        "sync": each operation is waited for and raises on its own line.
+    memory_limit
+        Bytes that the session's tensors may take; None: the daemon's limit.
+    label
+        A name for people, in the daemon's logs and listings.
+    timeout
+        Seconds that any call may wait for the daemon.
+
+    Raises
+    ------
+    DaemonUnavailableError
+        Nothing answers at the address.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        cleanup: ResourceCleanupStrategy | str = ResourceCleanupStrategy.IN_BACKGROUND,
+        execution: str = "async",
+        memory_limit: int | None = None,
+        label: str | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self.cleanup: Final = ResourceCleanupStrategy.parse(cleanup)
+        if execution not in ("async", "sync"):
+            raise InvalidArgumentError(f'execution is "async" or "sync", not {execution!r}')
+        if memory_limit is not None and (not isinstance(memory_limit, int) or memory_limit <= 0):
+            raise InvalidArgumentError(f"memory_limit is a positive number of bytes, not {memory_limit!r}")
+        if not timeout > 0:
+            raise InvalidArgumentError(f"timeout is a positive number of seconds, not {timeout!r}")
+        self._is_sync = execution == "sync"
+        self._timeout = float(timeout)
+        self._lock = threading.Lock()
+        self._steps: list[tuple[Any, ...]] = []
+        self._frames: list[bytes] = []
+        self._next_handle = 1
+        self._sequence = 0
+        self._acknowledged = 0
+        self._end: EagerdError | None = None  # why nothing can be submitted any more
+        self._is_default = False
+        self.submissions = 0  # of operations, for the flusher to see whether the program is idle
+
+        self._connection: Connection = open_connection(find_daemon(address), self._timeout)
+        try:
+            message = OpenSession(next(self._connection.numbers), self.cleanup.name, memory_limit, label)
+            opened, _ = self._connection.request(message, self._timeout)
+        except BaseException:
+            close_connection(self._connection)
+            raise
+        assert isinstance(opened, SessionOpened)
+        self._token = opened.token
+        in_background = self.cleanup is ResourceCleanupStrategy.IN_BACKGROUND
+        self._releases = ReleaseQueue(FLUSHER if in_background else None)
+        self._connection.sessions[self._token] = self
+        if in_background:
+            FLUSHER.add(self)
+        self.namespace: Final = Namespace(self)
+
+    def __repr__(self) -> str:
+        state = "open" if self._end is None else "closed"
+        return f"<EagerSession at {self.address}: {state}, {self.cleanup}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except EagerdError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and closing the session reported: {failure}")
+
+    # What users call
+
+    @property
+    def address(self) -> str:
+        """Where the daemon listens; give it to other processes."""
+        return str(self._connection.address)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended: closed, or lost with its daemon."""
+        return self._end is not None
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Wait until everything submitted is done, and raise the failure that nobody has looked at, if there is one.
+
+        Raises
+        ------
+        DeadlineExceededError
+            It took longer than `timeout` seconds (default: the session's).
+        EagerdError
+            The first failure since the last look; notes name the others.
+        """
+        reply = self._ask(Synchronize(self._number()), timeout)
+        assert isinstance(reply, Synchronized)
+        _raise_failures(reply.failures)
+
+    def safe_point(self) -> None:
+        """Have the daemon reclaim what is released, where the strategy is ON_SAFE_POINTS; returns when it has."""
+        with self._lock:
+            self._append(step_to_wire(SafePoint()))
+        self._ask(GetStatistics(self._number()))
+
+    def stats(self) -> SessionStats:
+        """Return the session's counters, after all that was submitted before."""
+        reply = self._ask(GetStatistics(self._number()))
+        assert isinstance(reply, Statistics)
+        return SessionStats(**{name: reply.values[name] for name in SessionStats.__dataclass_fields__})
+
+    def writer(self, shape: int | Sequence[int], dtype: "DType | str | type" = DEFAULT_FLOAT) -> Writer:
+        """Return shared memory to fill, which `Writer.commit` makes an array of with no copy."""
+        spec = ArraySpec(check_size(as_shape(shape if isinstance(shape, int) else tuple(shape))), as_dtype(dtype))
+        if spec.nbytes <= INLINE_BYTES:
+            self._check_open()
+            return Writer(self, spec, np.zeros(spec.shape, spec.dtype), None)  # type: ignore[arg-type]
+        reply = self._ask(Reserve(self._number(), spec.nbytes))
+        assert isinstance(reply, Reserved)
+        mapping = self._connection.mappings.get(reply.segment, writable=True)
+        target = view_of(mapping, spec.shape, spec.dtype, reply.offset, _c_strides(spec), None)  # type: ignore[arg-type]
+        return Writer(self, spec, target, reply.reservation)
+
+    def publish(self, name: str, array: Array) -> None:
+        """Share `array` under `name`: it now belongs to the daemon, and outlives this session.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The name is taken.
+        """
+        self._ask(Publish(self._number(), name, self._own_handle(array)))
+
+    def attach(self, name: str) -> Array:
+        """Return a read-only array on the memory of what is published as `name`, with no copy.
+
+        Raises
+        ------
+        NotFoundError
+            Nothing is published under this name.
+        """
+        with self._lock:
+            handle = self._take_handles(1)[0]
+        reply = self._ask(Attach(self._number(), name, handle))
+        assert isinstance(reply, Described)
+        spec = ArraySpec(reply.shape, dtype_from_name(reply.dtype))
+        return Array(self, HandleReference(handle, self._releases), spec)
+
+    def unpublish(self, name: str) -> None:
+        """Take a published name back; those attached keep the tensor until they let go."""
+        self._ask(Unpublish(self._number(), name))
+
+    def published(self) -> list[str]:
+        """Return the published names, sorted."""
+        reply = self._ask(ListPublished(self._number()))
+        assert isinstance(reply, Published)
+        return list(reply.names)
+
+    def close(self) -> None:
+        """Close the session and free all its resources; closing twice does no harm.
+
+        Queued operations may still run for a second, then they are cancelled; a running one is waited for.
+
+        Raises
+        ------
+        EagerdError
+            The failure of an operation that nobody has looked at; the session is closed all the same.
+        InvalidStateError
+            This is the default session, which lives as long as the process.
+        """
+        if self._is_default:
+            raise InvalidStateError("the default session cannot be closed; it ends with the process")
+        self._close()
+
+    @staticmethod
+    def init_default(**options: Any) -> "EagerSession":
+        """Make the process's default session with `options` of the constructor, before anything uses it."""
+        from eagerd.default import init_default  # which imports this module
+
+        return init_default(**options)
+
+    @staticmethod
+    def get_default() -> "EagerSession":
+        """Return the process's default session, made on first use; it cannot be closed."""
+        from eagerd.default import get_default
+
+        return get_default()
+
+    # What arrays and the namespace call
+
+    def run(self, name: str, operands: Sequence[object], given: dict[str, object]) -> tuple[Array, ...]:
+        """Submit an operation and return its outputs, which may not be computed yet."""
+        end = self._end
+        if end is not None:
+            raise end
+        specs: list[Any] = []
+        wire: list[Any] = []
+        for position, operand in enumerate(operands):
+            if type(operand) is Array:
+                specs.append(operand.known_spec())
+                wire.append(operand.handle if operand.session is self else self._foreign(operand))
+            elif operand is None:
+                specs.append(None)
+                wire.append(None)
+            else:
+                scalar = self._scalar(operand, name, position)
+                specs.append(scalar)
+                wire.append((as_scalar(scalar),))
+        plan, parameters = _PLANNER.plan(name, tuple(specs), given)
+        if given:
+            given = {key: parameters[key] for key in given}
+        outputs = self._submit(name, wire, given, plan, ())
+        if any(type(o) is tuple and len(o) == 2 for o in wire):
+            self.flush()  # while `operands` still holds the other session's arrays
+        return outputs
+
+    def assign(self, target: Array, key: tuple[Any, ...], value: object) -> Array:
+        """Submit ``target[key] = value`` and return the new array; the old handle goes with it."""
+        self._check_open()
+        if type(value) is not Array and not isinstance(value, bool | int | float | complex):
+            value = self.upload(value, target.dtype)
+        specs = (target.known_spec(), value.known_spec() if type(value) is Array else value)
+        plan, parameters = _PLANNER.plan("setitem", specs, {"key": key})
+        handle = target.handle
+        wire_value = value.handle if type(value) is Array else (as_scalar(value),)
+        if type(value) is Array and value.session is not self:
+            wire_value = self._foreign(value)
+        # A numpy view of the old value holds its reference: then the daemon must keep it, and copies.
+        donated = (handle,) if target.give_up_reference() else ()
+        (output,) = self._submit("setitem", [handle, wire_value], parameters, plan, donated)
+        return output
+
+    def upload(self, value: object, dtype: DType | None = None) -> Array:
+        """Copy an array-like into the daemon and return the array."""
+        self._check_open()
+        source = np.asarray(value, dtype)
+        dtype_name(source.dtype)
+        if source.nbytes <= INLINE_BYTES:
+            return self.put(source)
+        with self.writer(source.shape, source.dtype) as writer:
+            np.copyto(writer.array, source)
+            return writer.commit()
+
+    def put(self, source: "np.ndarray[Any, Any]") -> Array:
+        """Submit a small array's bytes; part of the batch."""
+        spec = ArraySpec(source.shape, source.dtype)
+        data = source.tobytes()
+        with self._lock:
+            (handle,) = self._take_handles(1)
+            step = Put(handle, dtype_name(source.dtype), source.shape, len(self._frames))
+            self._frames.append(data)
+            self._append(step_to_wire(step))
+            if len(self._frames) >= _BATCH_STEPS:
+                self._send_batch()
+        return self._finish_submission(Array(self, HandleReference(handle, self._releases), spec))
+
+    def commit(self, reservation: int, spec: ArraySpec) -> Array:
+        """Submit what a writer wrote."""
+        with self._lock:
+            (handle,) = self._take_handles(1)
+            step = Commit(reservation, handle, dtype_name(spec.dtype), spec.shape)
+            self._append(step_to_wire(step))
+        return self._finish_submission(Array(self, HandleReference(handle, self._releases), spec))
+
+    def abandon(self, reservation: int) -> None:
+        """Give back what a writer did not commit."""
+        if self._end is None:
+            with self._lock:
+                self._append(step_to_wire(Abandon(reservation)))
+
+    def describe(self, handle: int) -> ArraySpec:
+        """Ask for a shape that depends on data; raises the error of a failed operation."""
+        reply = self._ask(Describe(self._number(), handle))
+        assert isinstance(reply, Described)
+        return ArraySpec(reply.shape, dtype_from_name(reply.dtype))
+
+    def fetch(self, reference: HandleReference) -> "np.ndarray[Any, Any]":
+        """Return a read-only view of a value: of shared memory, or of the reply's bytes where it is small."""
+        number = self._number()
+        reply, frame = self._ask_with_frame(Fetch(number, reference.handle), None)
+        assert isinstance(reply, Value)
+        dtype = dtype_from_name(reply.dtype)
+        if reply.segment is None:
+            return np.ndarray(reply.shape, dtype, frame, reply.offset, reply.strides)
+        mapping = self._connection.mappings.get(reply.segment)
+        return view_of(mapping, reply.shape, dtype, reply.offset, reply.strides, reference)
+
+    # What the flusher calls
+
+    def has_unsent(self) -> bool:
+        """Whether something waits to be sent."""
+        return self._end is None and bool(self._steps or self._releases)
+
+    def flush_quietly(self) -> None:
+        """Send what waits; whoever uses the session next sees why it could not be sent."""
+        try:
+            self.flush()
+        except EagerdError:
+            return
+
+    def flush(self) -> None:
+        """Send the batch as it stands, and the releases."""
+        if self._end is None and (self._steps or self._releases):
+            with self._lock:
+                self._drain_releases()
+                self._send_batch()
+
+    # What the connection calls
+
+    def on_acknowledged(self, sequence: int) -> None:
+        self._acknowledged = max(self._acknowledged, sequence)
+
+    def on_refused(self, sequence: int, error: EagerdError) -> None:
+        if self._end is None and isinstance(error, DaemonError | InvalidHandleError | SessionClosedError):
+            self._end = error
+        self._connection.refuse(self._token, sequence, error)
+        self.on_acknowledged(sequence)
+
+    def on_lost(self, error: EagerdError) -> None:
+        if self._end is None:
+            self._end = error
+
+    def on_forked(self) -> None:
+        self._end = ForkedClientError(
+            f"this session was opened by process {os.getppid()} before a fork; open one of your own in the child"
+        )
+        self._lock = threading.Lock()
+
+    # Submitting
+
+    def _submit(
+        self, name: str, operands: list[Any], given: dict[str, Any], plan: Plan, donated: tuple[int, ...]
+    ) -> tuple[Array, ...]:
+        with self._lock:
+            if self._end is not None:
+                raise self._end
+            handles = self._take_handles(len(plan.outputs))
+            step = ("run", name, handles, operands, given, donated) if donated else (
+                "run", name, handles, operands, given)
+            self._append(step)
+            if plan.cost_seconds > _DEAR_SECONDS and not plan.is_view:
+                self._send_batch()
+        releases = self._releases
+        outputs = tuple(
+            [Array(self, HandleReference(h, releases), s) for h, s in zip(handles, plan.outputs, strict=True)]
+        )
+        if self._is_sync:
+            self.synchronize()
+        self._after_submission()
+        return outputs
+
+    def _finish_submission(self, array: Array) -> Array:
+        if self._is_sync:
+            self.synchronize()
+        self._after_submission()
+        return array
+
+    def _after_submission(self) -> None:
+        self.submissions += 1
+        if self._releases.flusher is not None:
+            FLUSHER.nudge()
+        if self._sequence - self._acknowledged > MAX_UNACKNOWLEDGED_BATCHES:
+            self._connection.wait_until(self._has_window, self._timeout, "submitting")
+
+    def _has_window(self) -> bool:
+        return self._sequence - self._acknowledged <= MAX_UNACKNOWLEDGED_BATCHES
+
+    def _take_handles(self, count: int) -> tuple[int, ...]:
+        first = self._next_handle
+        self._next_handle = first + count
+        return tuple(range(first, self._next_handle))
+
+    def _append(self, step: tuple[Any, ...]) -> None:
+        """Add to the batch, behind the releases of what died before; the lock is held."""
+        if self._end is not None:
+            raise self._end
+        if self._releases:
+            self._drain_releases()
+        self._steps.append(step)
+        if len(self._steps) >= _BATCH_STEPS:
+            self._send_batch()
+
+    def _drain_releases(self) -> None:
+        releases = self._releases
+        handles = []
+        while releases:
+            handles.append(releases.popleft())
+        for start in range(0, len(handles), 1024):
+            self._steps.append(("release", tuple(handles[start : start + 1024])))
+
+    def _send_batch(self) -> None:
+        if not self._steps:
+            return
+        self._sequence += 1
+        steps, self._steps = self._steps, []
+        frames, self._frames = self._frames, []
+        self._connection.send([encode(Batch(self._token, self._sequence, tuple(steps))), *frames])
+
+    def _number(self) -> int:
+        return next(self._connection.numbers)
+
+    def _ask(self, step: Step, timeout: float | None = None) -> Reply:
+        return self._ask_with_frame(step, timeout)[0]
+
+    def _ask_with_frame(self, step: Any, timeout: float | None) -> tuple[Reply, bytes]:
+        """Send a step that is answered, with all that waits before it, and return the answer."""
+        with self._lock:
+            if self._end is not None:
+                raise self._end
+            if self._releases:
+                self._drain_releases()
+            self._steps.append(step_to_wire(step))
+            pending = self._connection.expect(step.request, self._token, self._sequence + 1)
+            self._send_batch()
+        return self._connection.wait(
+            pending, self._timeout if timeout is None else timeout, type(step).__name__.lower()
+        )
+
+    def _check_open(self) -> None:
+        if self._end is not None:
+            raise self._end
+
+    def _scalar(self, operand: object, name: str, position: int) -> Scalar:
+        if isinstance(operand, np.generic):
+            operand = operand.item()
+        if isinstance(operand, bool | int | float | complex):
+            return operand
+        kind = type(operand).__name__
+        hint = "; upload it first: xp.asarray(x)" if isinstance(operand, np.ndarray | list | tuple) else ""
+        raise InvalidTypeError(f"{name}: operand {position + 1} is a {kind}, not an eagerd array{hint}")
+
+    def _own_handle(self, array: object) -> int:
+        if type(array) is not Array:
+            raise InvalidTypeError(f"expected an eagerd array, not {type(array).__name__}")
+        if array.session is not self:
+            raise InvalidHandleError("the array belongs to another session")
+        return array.handle
+
+    def _foreign(self, array: Array) -> tuple[bytes, int]:
+        """Name an array of another session, computed by the time that this returns."""
+        other = array.session
+        if other._connection is not self._connection:
+            raise InvalidHandleError("the array belongs to a session of another daemon; bring it over with asarray")
+        other.describe(array.handle)
+        return (other._token, array.handle)
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._end is not None and not isinstance(self._end, DaemonError):
+                return
+            lost = self._end
+            if lost is None:
+                self._drain_releases()
+                try:
+                    self._send_batch()
+                except DaemonError as error:
+                    lost = error
+            self._end = SessionClosedError("the session is closed")
+        reply: Reply | None = None
+        try:
+            if lost is None:
+                request = CloseSession(self._number(), self._token, _CLOSE_GRACE_SECONDS)
+                reply, _ = self._connection.request(request, self._timeout)
+        except (DaemonError, InvalidHandleError):
+            pass  # the daemon is gone, and everything of the session's with it
+        finally:
+            if self._releases.flusher is not None:
+                FLUSHER.discard(self)
+            close_connection(self._connection)
+        if isinstance(reply, SessionClosed):
+            _raise_failures(reply.failures)
+
+
+def _raise_failures(failures: Sequence[Any]) -> None:
+    errors = [Failure(*failure).to_error() for failure in failures]
+    if errors:
+        for other in errors[1:]:
+            errors[0].add_note(f"another operation failed, too: {other}")
+        raise errors[0]
+
+
+def _c_strides(spec: ArraySpec) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = spec.dtype.itemsize
+    for n in reversed(spec.shape):
+        strides.insert(0, step)
+        step *= n or 1
+    return tuple(strides)
+

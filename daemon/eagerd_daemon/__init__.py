@@ -1,0 +1,1 @@
+"""The server process: owns sessions and their tensors. Start it with ``eagerd serve``."""

@@ -1,0 +1,178 @@
+"""Kernels: from an operation's name to the function that computes it. NumPy's, but for what is listed here.
+
+A kernel takes the operands by position and the parameters by name, in their wire form, and returns an array,
+or a tuple of them. Results are plain numpy: the allocator decides where they lie.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from eagerd_protocol.catalogue import CATALOGUE, Operation
+from eagerd_protocol.errors import OperationFailedError
+from eagerd_protocol.parameters import key_from_wire, scalar_from_wire
+
+AnyArray: TypeAlias = np.ndarray[Any, Any]
+Kernel: TypeAlias = Callable[..., Any]
+
+
+def _astype(x: AnyArray, *, dtype: str, copy: bool) -> AnyArray:
+    return x.astype(dtype, copy=copy)
+
+
+def _imag(x: AnyArray) -> AnyArray:
+    return np.imag(x) if x.dtype.kind == "c" else np.zeros_like(x)
+
+
+def _clip(x: AnyArray, low: Any, high: Any) -> AnyArray:
+    if low is None and high is None:
+        return x.copy()
+    return np.clip(x, low, high, dtype=x.dtype)
+
+
+def _mean(x: AnyArray, *, axis: Any, keepdims: bool) -> Any:
+    return np.mean(x, axis=axis, keepdims=keepdims)
+
+
+def _sort(x: AnyArray, *, axis: int, descending: bool, stable: bool) -> AnyArray:
+    result = np.sort(x, axis=axis, stable=stable)
+    return np.flip(result, axis=axis) if descending else result
+
+
+def _argsort(x: AnyArray, *, axis: int, descending: bool, stable: bool) -> AnyArray:
+    if not descending:
+        return np.argsort(x, axis=axis, stable=stable)
+    # Reversed twice, so that equal values keep their order.
+    reverse = np.flip(np.argsort(np.flip(x, axis=axis), axis=axis, stable=stable), axis=axis)
+    return x.shape[axis] - 1 - reverse
+
+
+def _reshape(x: AnyArray, *, shape: tuple[int, ...], copy: bool | None) -> AnyArray:
+    return np.reshape(x, shape, copy=copy)
+
+
+def _permute_dims(x: AnyArray, *, axes: int | tuple[int, ...]) -> AnyArray:
+    return np.permute_dims(x, (axes,) if isinstance(axes, int) else axes)
+
+
+def _take(x: AnyArray, indices: AnyArray, *, axis: int | None) -> AnyArray:
+    # numpy's mode="raise" checks each index before it reads by it.
+    return np.take(x, indices, axis=0 if axis is None else axis)
+
+
+def _getitem(x: AnyArray, *, key: Sequence[Any]) -> AnyArray:
+    return x[(*key_from_wire(key), ...)]  # the ellipsis makes a view of a single element, too
+
+
+def assign(x: AnyArray, value: Any, *, key: Sequence[Any]) -> AnyArray:
+    """Write into `x` itself: `setitem` where nobody else can see the old value."""
+    x[key_from_wire(key)] = value
+    return x
+
+
+def _setitem(x: AnyArray, value: Any, *, key: Sequence[Any]) -> AnyArray:
+    return assign(x.copy(), value, key=key)
+
+
+def _broadcast_arrays(*arrays: AnyArray) -> tuple[AnyArray, ...]:
+    shape = np.broadcast_shapes(*(x.shape for x in arrays))
+    return tuple(np.broadcast_to(x, shape) for x in arrays)
+
+
+def _full(*, shape: tuple[int, ...], fill_value: Any, dtype: str | None) -> AnyArray:
+    return np.full(shape, scalar_from_wire(fill_value), dtype)
+
+
+def _full_like(x: AnyArray, *, fill_value: Any, dtype: str | None) -> AnyArray:
+    return np.full(x.shape, scalar_from_wire(fill_value), dtype or x.dtype)
+
+
+def _like(make: Callable[[tuple[int, ...], Any], AnyArray]) -> Kernel:
+    def kernel(x: AnyArray, *, dtype: str | None) -> AnyArray:
+        return make(x.shape, dtype or x.dtype)
+
+    return kernel
+
+
+def _arange(*, start: Any, stop: Any, step: Any, dtype: str | None) -> AnyArray:
+    if stop is None:
+        start, stop = 0, start
+    return np.arange(start, stop, step, dtype)
+
+
+def _linspace(*, start: Any, stop: Any, num: int, dtype: str | None, endpoint: bool) -> AnyArray:
+    return np.linspace(scalar_from_wire(start), scalar_from_wire(stop), num, endpoint=endpoint, dtype=dtype)
+
+
+def _eye(*, n_rows: int, n_cols: int | None, k: int, dtype: str | None) -> AnyArray:
+    return np.eye(n_rows, n_cols, k, dtype or "float64")
+
+
+def _cumulative(function: Callable[..., AnyArray]) -> Kernel:
+    def kernel(x: AnyArray, *, axis: int | None, dtype: str | None, include_initial: bool) -> AnyArray:
+        return function(x, axis=0 if axis is None else axis, dtype=dtype, include_initial=include_initial)
+
+    return kernel
+
+
+def _erf(x: AnyArray) -> Any:
+    try:
+        from scipy.special import erf  # an extra, and 30 MB that most daemons never need
+    except ImportError:
+        raise OperationFailedError(
+            "special.erf needs scipy where the daemon runs; install it there: pip install 'eagerd[special]'"
+        ) from None
+    return erf(x)
+
+
+_OWN: Final[dict[str, Kernel]] = {
+    "astype": _astype,
+    "imag": _imag,
+    "clip": _clip,
+    "mean": _mean,
+    "sort": _sort,
+    "argsort": _argsort,
+    "reshape": _reshape,
+    "permute_dims": _permute_dims,
+    "take": _take,
+    "getitem": _getitem,
+    "setitem": _setitem,
+    "broadcast_arrays": _broadcast_arrays,
+    "full": _full,
+    "full_like": _full_like,
+    "empty_like": _like(np.empty),
+    "ones_like": _like(np.ones),
+    "zeros_like": _like(np.zeros),
+    "arange": _arange,
+    "linspace": _linspace,
+    "eye": _eye,
+    "cumulative_sum": _cumulative(np.cumulative_sum),
+    "cumulative_prod": _cumulative(np.cumulative_prod),
+    "linalg.svd": np.linalg.svd,
+    "special.erf": _erf,
+}
+
+
+def _kernel_of(operation: Operation) -> Kernel:
+    kernel: Kernel = _OWN.get(operation.name) or getattr(np, operation.name)
+    if "arrays" in {p.name for p in operation.operands} and operation.signature.startswith("(arrays"):
+        joined = kernel
+        return lambda *arrays, **parameters: joined(arrays, **parameters)
+    return kernel
+
+
+_KERNELS: Final[dict[str, Kernel]] = {name: _kernel_of(operation) for name, operation in CATALOGUE.items()}
+
+
+def run_kernel(name: str, operands: Sequence[Any], parameters: dict[str, Any]) -> tuple[AnyArray, ...]:
+    """Compute an operation whose operands and parameters the catalogue has accepted."""
+    if parameters:
+        result = _KERNELS[name](*operands, **{k: v for k, v in parameters.items() if k != "device"})
+    else:
+        result = _KERNELS[name](*operands)
+    if type(result) is np.ndarray:
+        return (result,)
+    if isinstance(result, tuple | list):
+        return tuple(map(np.asarray, result))
+    return (np.asarray(result),)  # a numpy scalar, where an array of no dimensions is meant
