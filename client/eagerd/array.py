@@ -390,14 +390,12 @@ class Array:
     def __invert__(self) -> "Array":
         return self.session.run("bitwise_invert", (self,), {})[0]
 
-    def _binary(self, name: str, left: object, right: object) -> Any:
+    def _binary(self, name: str, left: object, right: object) -> "Array":
         for operand in (left, right):
             if type(operand) is not Array and not isinstance(operand, _SCALARS):
                 if isinstance(operand, np.ndarray):
-                    raise InvalidTypeError(
-                        f"{name}: one operand is a numpy array; upload it first: xp.asarray(x)"
-                    )
-                return NotImplemented
+                    raise InvalidTypeError(f"{name}: one operand is a numpy array; upload it first: xp.asarray(x)")
+                return NotImplemented  # type: ignore[no-any-return] # a word to Python, from the operators
         return self.session.run(name, (left, right), {})[0]
 
 
@@ -405,7 +403,11 @@ def _wire_key(key: object) -> tuple[Any, ...]:
     """Return an index in the wire's form; arrays of one integer are read for it."""
     items = key if isinstance(key, tuple) else (key,)
     try:
-        return as_key(tuple(int(item) if type(item) is Array and item.ndim == 0 and item.dtype.kind in "iu" else item
-                            for item in items))
+        return as_key(
+            tuple(
+                int(item) if type(item) is Array and item.ndim == 0 and item.dtype.kind in "iu" else item
+                for item in items
+            )
+        )
     except EagerdError as error:
         raise type(error)(f"indexing: {error}") from None

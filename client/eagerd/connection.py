@@ -177,7 +177,7 @@ class Connection:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise _deadline_exceeded(what, timeout_seconds)
-            ready = dict(self._poller.poll(min(remaining, 3600.0) * 1000 + 1))
+            ready = dict(self._poller.poll(int(min(remaining, 3600.0) * 1000) + 1))
             if self._wake_fd in ready:
                 os.eventfd_read(self._wake_fd)
             self._send_outbox()
@@ -315,7 +315,7 @@ def close_connection(connection: Connection) -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _connections_lock  # noqa: PLW0603 - another thread may have held it at the fork
+    global _connections_lock
     _connections_lock = threading.Lock()
     for connection, _ in _connections.values():
         connection.on_forked()

@@ -10,7 +10,6 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final
 
 _TICK_SECONDS: Final = 0.003
@@ -125,4 +124,3 @@ class Flusher:
 
 
 FLUSHER: Final = Flusher()
-

@@ -65,7 +65,7 @@ from eagerd_protocol.messages import (
 )
 from eagerd_protocol.parameters import as_scalar, as_shape
 from eagerd_protocol.rules import check_size
-from eagerd_protocol.specs import ArraySpec, Plan, Scalar
+from eagerd_protocol.specs import ArraySpec, OperandSpec, Plan
 from eagerd_protocol.strategy import ResourceCleanupStrategy
 
 _BATCH_STEPS: Final = 64
@@ -135,7 +135,7 @@ class EagerSession:
         self.cleanup: Final = ResourceCleanupStrategy.parse(cleanup)
         if execution not in ("async", "sync"):
             raise InvalidArgumentError(f'execution is "async" or "sync", not {execution!r}')
-        if memory_limit is not None and (not isinstance(memory_limit, int) or memory_limit <= 0):
+        if memory_limit is not None and not (type(memory_limit) is int and memory_limit > 0):
             raise InvalidArgumentError(f"memory_limit is a positive number of bytes, not {memory_limit!r}")
         if not timeout > 0:
             raise InvalidArgumentError(f"timeout is a positive number of seconds, not {timeout!r}")
@@ -227,7 +227,7 @@ class EagerSession:
         spec = ArraySpec(check_size(as_shape(shape if isinstance(shape, int) else tuple(shape))), as_dtype(dtype))
         if spec.nbytes <= INLINE_BYTES:
             self._check_open()
-            return Writer(self, spec, np.zeros(spec.shape, spec.dtype), None)  # type: ignore[arg-type]
+            return Writer(self, spec, np.zeros(spec.shape, spec.dtype), None)
         reply = self._ask(Reserve(self._number(), spec.nbytes))
         assert isinstance(reply, Reserved)
         mapping = self._connection.mappings.get(reply.segment, writable=True)
@@ -306,19 +306,12 @@ class EagerSession:
         end = self._end
         if end is not None:
             raise end
-        specs: list[Any] = []
+        specs: list[OperandSpec] = []
         wire: list[Any] = []
         for position, operand in enumerate(operands):
-            if type(operand) is Array:
-                specs.append(operand.known_spec())
-                wire.append(operand.handle if operand.session is self else self._foreign(operand))
-            elif operand is None:
-                specs.append(None)
-                wire.append(None)
-            else:
-                scalar = self._scalar(operand, name, position)
-                specs.append(scalar)
-                wire.append((as_scalar(scalar),))
+            spec, on_wire = self._operand(operand, name, position)
+            specs.append(spec)
+            wire.append(on_wire)
         plan, parameters = _PLANNER.plan(name, tuple(specs), given)
         if given:
             given = {key: parameters[key] for key in given}
@@ -330,14 +323,11 @@ class EagerSession:
     def assign(self, target: Array, key: tuple[Any, ...], value: object) -> Array:
         """Submit ``target[key] = value`` and return the new array; the old handle goes with it."""
         self._check_open()
-        if type(value) is not Array and not isinstance(value, bool | int | float | complex):
+        if isinstance(value, np.ndarray | list | tuple):
             value = self.upload(value, target.dtype)
-        specs = (target.known_spec(), value.known_spec() if type(value) is Array else value)
-        plan, parameters = _PLANNER.plan("setitem", specs, {"key": key})
+        value_spec, wire_value = self._operand(value, "setitem", 1)
+        plan, parameters = _PLANNER.plan("setitem", (target.known_spec(), value_spec), {"key": key})
         handle = target.handle
-        wire_value = value.handle if type(value) is Array else (as_scalar(value),)
-        if type(value) is Array and value.session is not self:
-            wire_value = self._foreign(value)
         # A numpy view of the old value holds its reference: then the daemon must keep it, and copies.
         donated = (handle,) if target.give_up_reference() else ()
         (output,) = self._submit("setitem", [handle, wire_value], parameters, plan, donated)
@@ -448,8 +438,9 @@ class EagerSession:
             if self._end is not None:
                 raise self._end
             handles = self._take_handles(len(plan.outputs))
-            step = ("run", name, handles, operands, given, donated) if donated else (
-                "run", name, handles, operands, given)
+            step = (
+                ("run", name, handles, operands, given, donated) if donated else ("run", name, handles, operands, given)
+            )
             self._append(step)
             if plan.cost_seconds > _DEAR_SECONDS and not plan.is_view:
                 self._send_batch()
@@ -533,11 +524,17 @@ class EagerSession:
         if self._end is not None:
             raise self._end
 
-    def _scalar(self, operand: object, name: str, position: int) -> Scalar:
+    def _operand(self, operand: object, name: str, position: int) -> tuple[OperandSpec, Any]:
+        """Return an operand as the rules see it, and as the wire carries it."""
+        if type(operand) is Array:
+            on_wire = operand.handle if operand.session is self else self._foreign(operand)
+            return operand.known_spec(), on_wire
+        if operand is None:
+            return None, None
         if isinstance(operand, np.generic):
             operand = operand.item()
         if isinstance(operand, bool | int | float | complex):
-            return operand
+            return operand, (as_scalar(operand),)
         kind = type(operand).__name__
         hint = "; upload it first: xp.asarray(x)" if isinstance(operand, np.ndarray | list | tuple) else ""
         raise InvalidTypeError(f"{name}: operand {position + 1} is a {kind}, not an eagerd array{hint}")
@@ -599,4 +596,3 @@ def _c_strides(spec: ArraySpec) -> tuple[int, ...]:
         strides.insert(0, step)
         step *= n or 1
     return tuple(strides)
-

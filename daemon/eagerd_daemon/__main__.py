@@ -15,7 +15,7 @@ from eagerd_protocol.sizes import format_bytes, parse_bytes
 from eagerd_protocol.version import __version__
 
 
-class _Size(click.ParamType):
+class _Size(click.ParamType[int]):
     """A number of bytes, written with or without a unit."""
 
     name = "SIZE"
@@ -56,9 +56,7 @@ def main() -> None:
     help="What to log to stderr.",
 )
 @click.option("--embedded", is_flag=True, hidden=True, help="End with the parent: at the end of stdin.")
-def serve(
-    listen: str | None, memory_limit: int | None, workers: int | None, log_level: str, embedded: bool
-) -> None:
+def serve(listen: str | None, memory_limit: int | None, workers: int | None, log_level: str, embedded: bool) -> None:
     """Run the daemon in the foreground until SIGTERM or Ctrl-C."""
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:

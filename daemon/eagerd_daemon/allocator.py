@@ -6,6 +6,7 @@ thread comes from the pool, temporaries included; a refusal of the pool makes nu
 """
 
 import ctypes
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ class _ThreadState(threading.local):
 
     pool: SegmentPool | None = None
     refusal: EagerdError | None = None
+    crossing: BaseException | None = None
 
 
 _state: Final = _ThreadState()
@@ -53,6 +55,9 @@ _state: Final = _ThreadState()
 # Where each live array data of ours lies, by address. A dict's single operations are atomic, and `_free` may
 # run inside any of them, on any thread, so there is no lock here.
 _blocks: Final[dict[int, Block]] = {}
+
+# Heap memory of freed arrays, by address; see `_free`.
+_heap_garbage: Final[list[int]] = []
 
 _libc: Final = ctypes.PyDLL(None)
 _libc_malloc, _libc_calloc, _libc_realloc, _libc_free = (
@@ -82,6 +87,8 @@ def _take(pool: SegmentPool, nbytes: int) -> Block | None:
 
 def _malloc(_: int, nbytes: int) -> int | None:
     pool = _state.pool
+    if _heap_garbage:
+        collect()
     if pool is None or nbytes <= INLINE_BYTES:
         return _libc_malloc(nbytes)  # type: ignore[no-any-return]
     block = _take(pool, nbytes)
@@ -90,6 +97,8 @@ def _malloc(_: int, nbytes: int) -> int | None:
 
 def _calloc(_: int, count: int, size: int) -> int | None:
     pool, nbytes = _state.pool, count * size
+    if _heap_garbage:
+        collect()
     if pool is None or nbytes <= INLINE_BYTES:
         return _libc_calloc(count, size)  # type: ignore[no-any-return]
     block = _take(pool, nbytes)
@@ -110,16 +119,50 @@ def _realloc(_: int, address: int | None, nbytes: int) -> int | None:
     if block is None:
         return None
     ctypes.memmove(block.address, old.address, old.charged_bytes)
-    _free(0, address, 0)
+    _free(0, old.address, 0)
     return block.address
 
 
-def _free(_: int, address: int | None, nbytes: int) -> None:
-    block = _blocks.pop(address or 0, None)
-    if block is None:
-        _libc_free(address)
+def _free(_: int, address: int, __: int) -> None:
+    # numpy frees arrays also while it unwinds from an error, with that exception set. Then any call to a C
+    # function from here would be taken to have failed, so there is none: only operators, on dicts and lists.
+    if address in _blocks:
+        block = _blocks[address]
+        del _blocks[address]
+        freed = block.pool.freed
+        freed += (block,)
     else:
-        block.pool.freed.append(block)
+        garbage = _heap_garbage
+        garbage += (address,)
+
+
+def collect() -> None:
+    """Give back the heap memory of arrays that were freed; segments go back through their pools."""
+    while _heap_garbage:
+        try:
+            address = _heap_garbage.pop()
+        except IndexError:  # another thread took the last one
+            return
+        _libc_free(address)
+
+
+def _keep_crossing_exception(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Keep an exception that was set while numpy freed an array.
+
+    Python finds it set when `_free` returns, takes it for a failure of `_free`, and clears it; numpy's own
+    error then has no exception any more and surfaces as SystemError. `restore_exception` gives it back.
+    """
+    error = unraisable.exc_value
+    if unraisable.object is not _free or error is None:
+        sys.__unraisablehook__(unraisable)
+    else:
+        _state.crossing = error.__cause__ if isinstance(error, SystemError) else error
+
+
+def restore_exception(error: Exception) -> Exception:
+    """Return the exception that a kernel really raised, where it was lost on the way through `_free`."""
+    crossing, _state.crossing = _state.crossing, None
+    return crossing if isinstance(error, SystemError) and isinstance(crossing, Exception) else error
 
 
 # These live as long as the process: arrays call them to the end, so the daemon leaves by os._exit.
@@ -141,6 +184,9 @@ def _make_setter() -> tuple[Any, Any]:
 
 
 _set_handler, _capsule = _make_setter()
+
+
+sys.unraisablehook = _keep_crossing_exception
 
 
 def install_on_thread() -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from eagerd_daemon.allocator import collect
 from eagerd_daemon.handles import Entry
 from eagerd_protocol.strategy import ResourceCleanupStrategy
 
@@ -32,10 +33,10 @@ class CleanupStrategy(ABC):
     def released(self, entry: Entry) -> None:
         """Take in an entry that nobody names any more."""
 
-    def safe_point(self) -> None:
+    def safe_point(self) -> None:  # noqa: B027 - most strategies do nothing here
         """Before and after each operation of the session, and when its client says so."""
 
-    def relieve(self) -> None:
+    def relieve(self) -> None:  # noqa: B027 - most strategies do nothing here
         """Memory ran out: reclaim now what this strategy allows to reclaim now."""
 
     @abstractmethod
@@ -46,6 +47,7 @@ class CleanupStrategy(ABC):
         """Reclaim once; a failure is counted and logged, and keeps no neighbour from its turn."""
         try:
             self._reclaim(entry)
+            collect()
         except Exception:
             self.errors += 1
             log.exception("reclaiming handle %d failed", entry.handle)
@@ -120,9 +122,7 @@ class ReclaimOnSessionClose(CleanupStrategy):
             self._reclaim_one(entry)
 
 
-def make_strategy(
-    strategy: ResourceCleanupStrategy, reclaim: Callable[[Entry], object], name: str
-) -> CleanupStrategy:
+def make_strategy(strategy: ResourceCleanupStrategy, reclaim: Callable[[Entry], object], name: str) -> CleanupStrategy:
     """Return a new object of the class that `strategy` names."""
     match strategy:
         case ResourceCleanupStrategy.IN_BACKGROUND:

@@ -18,7 +18,8 @@ Kernel: TypeAlias = Callable[..., Any]
 
 
 def _astype(x: AnyArray, *, dtype: str, copy: bool) -> AnyArray:
-    return x.astype(dtype, copy=copy)
+    result: AnyArray = x.astype(np.dtype(dtype), copy=copy)
+    return result
 
 
 def _imag(x: AnyArray) -> AnyArray:
@@ -98,7 +99,9 @@ def _like(make: Callable[[tuple[int, ...], Any], AnyArray]) -> Kernel:
 def _arange(*, start: Any, stop: Any, step: Any, dtype: str | None) -> AnyArray:
     if stop is None:
         start, stop = 0, start
-    return np.arange(start, stop, step, dtype)
+    arange: Callable[..., AnyArray] = np.arange
+    result = arange(start, stop, step, dtype)
+    return result
 
 
 def _linspace(*, start: Any, stop: Any, num: int, dtype: str | None, endpoint: bool) -> AnyArray:

@@ -171,10 +171,10 @@ class SegmentPool:
         account: Account,
         budget: Budget,
         clock: Callable[[], float] = time.monotonic,
-        on_retired: Callable[[list[int]], None] = lambda numbers: None,
+        on_retired: Callable[[list[int]], None] = lambda _: None,
     ) -> None:
         self.account = account
-        self.freed: deque[Block] = deque()  # see the module's docstring
+        self.freed: list[Block] = []  # see the module's docstring
         self._budget = budget
         self._clock = clock
         self._on_retired = on_retired
@@ -284,7 +284,7 @@ class SegmentPool:
     def _take_in_freed(self) -> None:
         freed = self.freed
         while freed:
-            block = freed.popleft()
+            block = freed.pop()
             self.account.refund(block.charged_bytes)
             block.segment.blocks_in_use -= 1
             block.is_zeroed = False

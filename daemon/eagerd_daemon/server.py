@@ -76,9 +76,7 @@ class Server:
         self._config = config
         self._instance = os.urandom(TOKEN_BYTES)
         self._budget = Budget(config.memory_limit_bytes)
-        published = SegmentPool(
-            Account(config.memory_limit_bytes), self._budget, on_retired=self._retire_published
-        )
+        published = SegmentPool(Account(config.memory_limit_bytes), self._budget, on_retired=self._retire_published)
         self._publications = Publications(published)
         self._planner = Planner()
         self._clients = ClientRegistry()

@@ -447,9 +447,7 @@ class Session:
             else:
                 self.table.add_array(handle, result, storage)
 
-    def _kernel(
-        self, name: str, operands: list[Any], parameters: dict[str, Any], plan: Plan
-    ) -> tuple[AnyArray, ...]:
+    def _kernel(self, name: str, operands: list[Any], parameters: dict[str, Any], plan: Plan) -> tuple[AnyArray, ...]:
         if plan.is_view or (plan.nbytes <= INLINE_BYTES and plan.cost_seconds <= INLINE_SECONDS):
             return kernels.run_kernel(name, operands, parameters)  # nothing here is for a segment
         allocator.take_refusal()  # one from before, that nobody asked for
@@ -557,6 +555,7 @@ class Session:
 
     def _as_eagerd_error(self, error: Exception, operation: str) -> EagerdError:
         """Translate what a kernel raised; an error of ours stays the same object, so that it is told once."""
+        error = allocator.restore_exception(error)
         if isinstance(error, EagerdError):
             return error
         if isinstance(error, MemoryError):
@@ -630,5 +629,3 @@ def _checked_shape(shape: Sequence[object]) -> tuple[int, ...]:
     if not all(type(n) is int for n in shape):
         raise MalformedMessageError(f"a shape is made of integers, not {shape!r}")
     return check_size(shape)  # type: ignore[arg-type]
-
-

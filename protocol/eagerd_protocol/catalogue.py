@@ -69,9 +69,9 @@ class Operation:
         assert isinstance(function, ast.FunctionDef)
         arguments = function.args
         plain = [*arguments.posonlyargs, *arguments.args]
-        missing: list[ast.expr | None] = [None] * (len(plain) - len(arguments.defaults))
-        pairs = [*zip(plain, missing + arguments.defaults, strict=True)]
-        pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        defaults: list[ast.expr | None] = [None] * (len(plain) - len(arguments.defaults))
+        defaults += [*arguments.defaults, *arguments.kw_defaults]
+        pairs = zip([*plain, *arguments.kwonlyargs], defaults, strict=True)
         found = [_parameter(argument, default) for argument, default in pairs]
         if arguments.vararg is not None:
             found.insert(0, Parameter(arguments.vararg.arg, "operands"))
@@ -152,25 +152,29 @@ def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
     return Parameter(argument.arg, kind, value, default is None)
 
 
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 def _rows() -> Iterable[Operation]:
     row = Operation
     unary, binary = "(x, /)", "(x1, x2, /)"
     named = rules.named
 
     # Elementwise: one row for each ufunc of the standard, whose names numpy shares.
-    for name in "abs bitwise_invert ceil conj floor isfinite isinf isnan logical_not negative positive".split():
+    for name in _words("abs bitwise_invert ceil conj floor isfinite isinf isnan logical_not negative positive"):
         yield row(name, unary, named(name))
-    for name in "reciprocal sign signbit square sqrt trunc".split():
+    for name in _words("reciprocal sign signbit square sqrt trunc"):
         yield row(name, unary, named(name), element_seconds=1e-9)
-    for name in "acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p log2 log10 sin sinh tan tanh".split():
+    for name in _words("acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p log2 log10 sin sinh tan tanh"):
         yield row(name, unary, named(name), element_seconds=10e-9)
-    for name in (
-        "add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal "
-        "greater greater_equal less less_equal logical_and logical_or logical_xor maximum minimum multiply "
-        "nextafter not_equal subtract"
-    ).split():
+    for name in _words(
+        "add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal greater "
+        "greater_equal less less_equal logical_and logical_or logical_xor maximum minimum multiply nextafter not_equal "
+        "subtract"
+    ):
         yield row(name, binary, named(name))
-    for name in "atan2 floor_divide hypot logaddexp pow remainder".split():
+    for name in _words("atan2 floor_divide hypot logaddexp pow remainder"):
         yield row(name, binary, named(name), element_seconds=15e-9)
     yield row("round", unary, rules.same)
     yield row("real", unary, rules.real_part)
@@ -292,16 +296,17 @@ class Planner:
             tuple([o if type(o) is ArraySpec else type(o) for o in operands]),
             tuple(given.items()) if given else (),
         )
+        is_hashable = True
         try:
             found = self._plans.get(key)
         except TypeError:  # a list among the parameters
-            found, key = None, ()
+            found, is_hashable = None, False
         if found is None:
             operation = get_operation(name)
             parameters = operation.check_parameters(given)
             found = operation.plan(operands, parameters), parameters
             # True == 1 == 1.0 as keys, so only parameters of which that is harmless are remembered.
-            if key and operation.is_memoisable:
+            if is_hashable and operation.is_memoisable:
                 if len(self._plans) >= self.MOST:
                     self._plans.clear()
                 self._plans[key] = found

@@ -174,7 +174,6 @@ def decode_reply(frame: bytes | memoryview) -> Reply:
     return reply
 
 
-
 def encode(message: Request | Reply) -> bytes:
     """Return the control frame of a message; the steps of a batch are wire tuples, as `step_to_wire` makes."""
     try:

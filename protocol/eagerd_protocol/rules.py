@@ -86,7 +86,7 @@ def promote(*operands: OperandSpec | DType) -> DType:
     """The dtype that arrays, dtypes and (weak) Python scalars promote to."""
     parts = [spec.dtype if isinstance(spec, ArraySpec) else spec for spec in operands]
     try:
-        return np.result_type(*parts)  # type: ignore[arg-type]
+        return np.result_type(*parts)
     except TypeError as error:
         raise InvalidTypeError(str(error)) from None
 
@@ -106,14 +106,14 @@ def ufunc(loop: np.ufunc, operands: Sequence[OperandSpec], _: Parameters) -> Out
     """One output of the broadcast shape; dtype as the ufunc itself resolves it, Python scalars weak."""
     if not any(isinstance(spec, ArraySpec) for spec in operands):
         raise InvalidTypeError("at least one operand must be an array")
-    kinds = [
+    kinds: list[DType | type] = [
         spec.dtype if isinstance(spec, ArraySpec) else BOOL if isinstance(spec, bool) else type(spec)
         for spec in operands
     ]
     try:
-        resolved = loop.resolve_dtypes((*kinds, *[None] * loop.nout))  # type: ignore[arg-type]
+        resolved = loop.resolve_dtypes((*kinds, *[None] * loop.nout))
     except TypeError:
-        given = ", ".join(getattr(kind, "name", None) or getattr(kind, "__name__", "") for kind in kinds)
+        given = ", ".join(kind.__name__ if isinstance(kind, type) else kind.name for kind in kinds)
         raise InvalidTypeError(f"not defined for {given}") from None
     shape = broadcast(*map(shape_of, operands))
     return tuple(ArraySpec(shape, dtype) for dtype in resolved[loop.nin :])
@@ -529,5 +529,3 @@ def triangle(operands: Sequence[OperandSpec], _: Parameters) -> Outputs:
 def named(name: str) -> Rule:
     """The rule of the numpy ufunc called `name`."""
     return partial(ufunc, getattr(np, name))
-
-
