@@ -22,6 +22,10 @@ _STACK_BYTES: Final = 256 * 1024
 """Of a cleanup thread; the default of 8 MiB is address space only, but a container may count it."""
 
 
+_MOST_WAITING: Final = 32
+"""Released entries that may wait for the background thread before the releasing one helps."""
+
+
 class CleanupStrategy(ABC):
     """When a session's released entries are reclaimed. Owned by the session, ended by `stop`."""
 
@@ -68,6 +72,22 @@ class ReclaimInBackground(CleanupStrategy):
 
     def released(self, entry: Entry) -> None:
         self._queue.put(entry)
+        if self._queue.qsize() > _MOST_WAITING:
+            self._help()
+
+    def _help(self) -> None:
+        """Reclaim what waits, on the thread that releases: the other did not get its turn in time.
+
+        Without this a session that floods small operations holds the interpreter's lock while its garbage grows.
+        Whoever takes an entry from the queue is its only owner, so it is still reclaimed once.
+        """
+        while True:
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            assert isinstance(item, Entry), "only the releasing thread puts anything else, and it is here"
+            self._reclaim_one(item)
 
     def relieve(self) -> None:
         done = threading.Event()

@@ -100,8 +100,7 @@ def _arange(*, start: Any, stop: Any, step: Any, dtype: str | None) -> AnyArray:
     if stop is None:
         start, stop = 0, start
     arange: Callable[..., AnyArray] = np.arange
-    result = arange(start, stop, step, dtype)
-    return result
+    return arange(start, stop, step, dtype)
 
 
 def _linspace(*, start: Any, stop: Any, num: int, dtype: str | None, endpoint: bool) -> AnyArray:

@@ -614,9 +614,9 @@ class Session:
 
 def _request_of(step: tuple[Any, ...]) -> int:
     """Return the request number that a step carries, readable even where the rest of it is not; 0 for none."""
-    fields = getattr(STEP_TAGS.get(step[0]), "_fields", ("",))
-    has_number = fields[0] == "request" and len(step) > 1 and type(step[1]) is int and step[1] > 0
-    return step[1] if has_number else 0
+    fields = getattr(STEP_TAGS.get(step[0]), "_fields", ())
+    is_numbered = fields[:1] == ("request",) and len(step) > 1 and type(step[1]) is int and step[1] > 0
+    return step[1] if is_numbered else 0
 
 
 def _operands(step: tuple[Any, ...]) -> Sequence[Any]:

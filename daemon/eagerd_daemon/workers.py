@@ -44,9 +44,11 @@ class WorkerPool:
         allocator.install_on_thread()
         np.seterr(all="ignore")  # a division by zero gives inf, as the standard says, and nobody a warning
         while (session := self._line.get()) is not None:
+            is_unfinished = True
             try:
-                if session.run_queued():
-                    self._line.put(session)  # behind those that waited
-            except Exception:
+                is_unfinished = session.run_queued()
+            except Exception:  # a defect of ours: the step is lost, those behind it are not
                 log.exception("a worker failed outside any operation")
+            if is_unfinished:
+                self._line.put(session)  # behind those that waited
             del session  # while blocked in get, this frame must not keep a closed session alive

@@ -3,7 +3,7 @@
 The package's own code is never imported (it would want PyTorch); its files are found through its metadata.
 """
 
-import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -26,9 +26,10 @@ def find_model_file(name: str) -> Path:
     except PackageNotFoundError:
         listed = []
     for entry in listed:
-        if entry.match(f"model/{name}"):
-            return Path(str(entry.locate()))
-    raise ModelMissingError(f"the model's file {name} is not installed; get it with: {INSTALL}")
+        path = Path(str(entry.locate()))
+        if entry.match(f"model/{name}") and path.is_file():
+            return path
+    raise ModelMissingError(f"the model's {name} is not installed; get it with: {INSTALL}")
 
 
 def load_weights() -> dict[str, "np.ndarray[Any, Any]"]:
@@ -54,6 +55,16 @@ class Tokenizer:
         return np.asarray(self._tokenizer.encode(sentence).ids, np.int64)
 
 
+def pad(token_ids: Sequence["np.ndarray[Any, Any]"]) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
+    """Return the ids of several sentences as one array and its attention mask, as `model.embed` takes them."""
+    shape = (len(token_ids), max(map(len, token_ids)))
+    padded, mask = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    for row, ids in enumerate(token_ids):
+        padded[row, : len(ids)] = ids
+        mask[row, : len(ids)] = 1
+    return padded, mask
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """Sentences with their right token ids and embeddings, computed by PyTorch."""
@@ -70,15 +81,3 @@ def load_reference() -> Reference:
         sentences = [str(sentence) for sentence in stored["sentences"]]
         token_ids = [stored[f"ids_{n}"] for n in range(len(sentences))]
         return Reference(sentences, token_ids, stored["embeddings"])
-
-
-_SUBJECTS = ["The courier", "My neighbour", "A quiet engineer", "The night train", "Our old printer", "The committee"]
-_VERBS = ["missed", "repaired", "found", "described", "ordered", "forgot", "measured", "painted"]
-_OBJECTS = ["the parcel", "a map of the harbour", "the second invoice", "an umbrella", "every window", "the recipe"]
-_ENDINGS = ["", " before noon", " without a word", " because the rain would not stop", " for the third time this week"]
-
-
-def make_sentences(count: int, seed: int) -> list[str]:
-    """Return `count` sentences of varied length, the same for the same seed."""
-    choose = random.Random(seed).choice
-    return [f"{choose(_SUBJECTS)} {choose(_VERBS)} {choose(_OBJECTS)}{choose(_ENDINGS)}." for _ in range(count)]
