@@ -55,7 +55,7 @@ class _EmbeddedDaemon:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)  # the daemon does it, unless it was killed
 
     def let_go(self) -> None:
         """In a forked child: the daemon is the parent's, and must not outlive it for our copy of the pipe."""

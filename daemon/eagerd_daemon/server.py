@@ -142,8 +142,10 @@ class Server:
                 while self._stop_reason is None:
                     self._receive_one()
             finally:
-                self._close(self._stop_reason or "failed")
-                memory_socket.close()
+                self._close_sessions(self._stop_reason or "failed")
+                memory_socket.close()  # its thread posts to the loop, so it ends before the sockets do
+                self._router.close()
+                self._waker.close()
                 self._context.term()
 
     def _receive_one(self) -> None:
@@ -353,7 +355,7 @@ class Server:
 
     # The end
 
-    def _close(self, reason: str) -> None:
+    def _close_sessions(self, reason: str) -> None:
         log.info("ending: %s", reason)
         for routing_id in list(self._by_routing_id):
             self._send_now(routing_id, ShuttingDown(reason), None)
@@ -362,8 +364,6 @@ class Server:
         self._workers.stop()
         self._handle_events()  # the last replies
         self._publications.close()
-        self._router.close()
-        self._waker.close()
 
 
 def _show(client: Client, segment: Segment) -> None:
