@@ -46,7 +46,7 @@ def _argsort(x: AnyArray, *, axis: int, descending: bool, stable: bool) -> AnyAr
         return np.argsort(x, axis=axis, stable=stable)
     # Reversed twice, so that equal values keep their order.
     reverse = np.flip(np.argsort(np.flip(x, axis=axis), axis=axis, stable=stable), axis=axis)
-    return np.subtract(x.shape[axis] - 1, reverse)
+    return np.asarray(x.shape[axis] - 1 - reverse)
 
 
 def _reshape(x: AnyArray, *, shape: tuple[int, ...], copy: bool | None) -> AnyArray:
