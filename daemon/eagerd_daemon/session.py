@@ -222,6 +222,8 @@ class Session:
                 if not self._execute(items[0], may_be_dear=False):
                     break
                 items.popleft()
+        if is_idle:
+            self.strategy.settle()
         if items:
             self._enqueue(self._pin_foreign(items))
 
@@ -267,10 +269,14 @@ class Session:
         stop_at = self._clock() + _SLICE_SECONDS
         while True:
             with self._lock:
-                if not self._queue:
-                    self._is_busy = False
-                    return False
-                item = self._queue.popleft()
+                item = self._queue.popleft() if self._queue else None
+            if item is None:
+                self.strategy.settle()
+                with self._lock:
+                    if not self._queue:
+                        self._is_busy = False
+                        return False
+                continue
             if isinstance(item, _CloseMarker):
                 self._finish_close(item.request)
             elif self._cancel_at is not None and self._clock() >= self._cancel_at:
@@ -279,6 +285,7 @@ class Session:
                 self._execute(item, may_be_dear=True)
             del item  # it may hold the last reference to an operand
             if self._clock() >= stop_at:
+                self.strategy.settle()
                 return True
 
     # Executing steps
@@ -450,6 +457,7 @@ class Session:
     def _kernel(self, name: str, operands: list[Any], parameters: dict[str, Any], plan: Plan) -> tuple[AnyArray, ...]:
         if plan.is_view or (plan.nbytes <= INLINE_BYTES and plan.cost_seconds <= INLINE_SECONDS):
             return kernels.run_kernel(name, operands, parameters)  # nothing here is for a segment
+        self.strategy.settle()  # what is released before a dear operation is reclaimed beside it, not after
         allocator.take_refusal()  # one from before, that nobody asked for
         with allocator.using(self.pool):
             return kernels.run_kernel(name, operands, parameters)
