@@ -5,6 +5,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from typing import Final
 
 import click
 
@@ -13,6 +15,8 @@ from eagerd_protocol.address import IpcAddress, default_ipc_paths
 from eagerd_protocol.errors import EagerdError, InvalidArgumentError
 from eagerd_protocol.sizes import format_bytes, parse_bytes
 from eagerd_protocol.version import __version__
+
+_END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Size(click.ParamType[int]):
@@ -79,15 +83,13 @@ def _default_address() -> IpcAddress:
 
 
 def _serve(config: Config) -> None:
-    from eagerd_daemon.server import Server  # numpy and zmq: not for --help
+    # Before any thread starts, since they inherit it. A handler would not do: Python runs it when the blocking
+    # receive returns, so a signal that comes just before the receive blocks would be seen at the next message.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)
+    from eagerd_daemon.server import Server  # starts the threads of BLAS; and --help needs no numpy
 
     server = Server(config)
-
-    def on_signal(number: int, _: object) -> None:
-        server.stop(signal.Signals(number).name)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    threading.Thread(target=_stop_on_signal, args=(server.stop,), name="signals", daemon=True).start()
 
     def on_ready() -> None:
         if config.is_embedded:
@@ -103,9 +105,12 @@ def _serve(config: Config) -> None:
     server.run(on_ready)
 
 
-def _end_with_parent(stop: "object") -> None:
+def _stop_on_signal(stop: Callable[[str], None]) -> None:
+    stop(signal.Signals(signal.sigwait(_END_SIGNALS)).name)
+
+
+def _end_with_parent(stop: Callable[[str], None]) -> None:
     """Stop at the end of stdin, which the kernel closes however the parent ends."""
-    assert callable(stop)
 
     def watch() -> None:
         while os.read(0, 4096):

@@ -106,7 +106,7 @@ class Server:
     # From any thread
 
     def stop(self, reason: str) -> None:
-        """Ask the loop to end; safe in a signal handler and on any thread."""
+        """Ask the loop to end."""
 
         def end() -> None:
             self._stop_reason = self._stop_reason or reason
@@ -278,6 +278,7 @@ class Server:
         raise InvalidHandleError("this client has no such session")
 
     def _forget_session(self, client: Client, session: Session) -> None:
+        self._publications.trim()
         self._sessions.pop(session.token, None)
         if client.sessions.pop(session.token, None) is not None:
             client.closed_tokens.add(session.token)
