@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 import pytest
+import scipy.special
 from hypothesis import settings
 
 from tests import leaks
@@ -37,6 +38,7 @@ def process_wide() -> None:
     session fixture owns is no leak.
     """
     np.ones((64, 64)) @ np.ones((64, 64))  # the BLAS threads
+    scipy.special.erf(0.5)  # scipy brings a BLAS of its own
     # The settings of whoever runs the tests must reach neither clients nor daemons.
     for name in [name for name in os.environ if name.startswith("EAGERD_")]:
         del os.environ[name]

@@ -63,7 +63,8 @@ def _take(x: AnyArray, indices: AnyArray, *, axis: int | None) -> AnyArray:
 
 
 def _getitem(x: AnyArray, *, key: Sequence[Any]) -> AnyArray:
-    return x[(*key_from_wire(key), ...)]  # the ellipsis makes a view of a single element, too
+    index = key_from_wire(key)
+    return x[index if Ellipsis in index else (*index, ...)]  # with an ellipsis a single element is a view, too
 
 
 def assign(x: AnyArray, value: Any, *, key: Sequence[Any]) -> AnyArray:

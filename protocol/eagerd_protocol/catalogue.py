@@ -176,7 +176,7 @@ def _rows() -> Iterable[Operation]:
         yield row(name, binary, named(name))
     for name in _words("atan2 floor_divide hypot logaddexp pow remainder"):
         yield row(name, binary, named(name), element_seconds=15e-9)
-    yield row("round", unary, rules.same)
+    yield row("round", unary, rules.numeric)
     yield row("real", unary, rules.real_part)
     yield row("imag", unary, rules.real_part)
     yield row("clip", "(x, /, min=None, max=None)", rules.clip, element_seconds=1e-9)

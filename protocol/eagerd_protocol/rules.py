@@ -119,9 +119,12 @@ def ufunc(loop: np.ufunc, operands: Sequence[OperandSpec], _: Parameters) -> Out
     return tuple(ArraySpec(shape, dtype) for dtype in resolved[loop.nin :])
 
 
-def same(operands: Sequence[OperandSpec], _: Parameters) -> Outputs:
-    """Shape and dtype of the first operand."""
-    return (array(operands[0]),)
+def numeric(operands: Sequence[OperandSpec], _: Parameters) -> Outputs:
+    """Shape and dtype of the operand, which may hold any numbers."""
+    x = array(operands[0])
+    if x.dtype == BOOL:
+        raise InvalidTypeError("not defined for bool")
+    return (x,)
 
 
 def real_part(operands: Sequence[OperandSpec], _: Parameters) -> Outputs:

@@ -68,7 +68,7 @@ def test_every_row_has_as_many_fields_as_the_message() -> None:
             tag, fields = (cell.strip() for cell in row.split("|")[1:3])
             listed = re.sub(r"\([^)]*\)", "", fields).split(";")[0]
             count = len([name for name in listed.split(",") if name.strip()])
-            message: Any = tags[tag.strip("`")]  # type: ignore[index]
+            message: Any = tags[tag.strip("`")]
             assert count == len(message._fields), row
 
 
