@@ -30,6 +30,7 @@ from eagerd_protocol.errors import (
 )
 from eagerd_protocol.messages import (
     Acknowledged,
+    CloseSession,
     Failed,
     Hello,
     Refused,
@@ -82,6 +83,7 @@ class Connection:
         self.sessions: weakref.WeakValueDictionary[bytes, SessionEnd] = weakref.WeakValueDictionary()
         self.mappings = Mappings(address)
         self._lock = threading.Lock()
+        self.orphans: deque[bytes] = deque()  # sessions that nobody references and nobody closed
         self._outbox: deque[Sequence[bytes]] = deque()
         self._pending: dict[int, Pending] = {}
         self._turn = threading.Condition(threading.Lock())  # followers wait here for a reply or for the lead
@@ -131,6 +133,8 @@ class Connection:
         """Send a message, after all that were sent before it; never blocks."""
         if self.failure is not None:
             raise self.failure
+        while self.orphans:
+            self._outbox.append([encode(CloseSession(0, self.orphans.popleft(), 0.0))])
         self._outbox.append(frames)
         self._flush_outbox()
 

@@ -108,15 +108,20 @@ class Flusher:
                         return
                 except queue.Empty:
                     pass
-                # Sessions where nothing was submitted since the last look are idle: send what they have.
-                now = {id(session): session.submissions for session in self._all()}
-                for session in self._all():
-                    if session.submissions == before.get(id(session)):
-                        session.flush_quietly()
+                now = self._flush_idle(before)
                 is_quiet = now == before
                 before = now
                 if is_quiet:
                     break
+
+    def _flush_idle(self, before: dict[int, int]) -> dict[int, int]:
+        """Send what sessions have where nothing was submitted since `before`; return what there is to compare now."""
+        now = {}
+        for session in self._all():  # in a function of its own: asleep, the thread must not keep a session alive
+            now[id(session)] = session.submissions
+            if session.submissions == before.get(id(session)):
+                session.flush_quietly()
+        return now
 
     def _all(self) -> list[Any]:
         with self._lock:

@@ -147,7 +147,6 @@ class EagerSession:
         self._next_handle = 1
         self._sequence = 0
         self._acknowledged = 0
-        self._end: EagerdError | None = None  # why nothing can be submitted any more
         self._is_default = False
         self.submissions = 0  # of operations, for the flusher to see whether the program is idle
 
@@ -160,6 +159,7 @@ class EagerSession:
             raise
         assert isinstance(opened, SessionOpened)
         self._token = opened.token
+        self._end: EagerdError | None = None  # why nothing can be submitted any more
         in_background = self.cleanup is ResourceCleanupStrategy.IN_BACKGROUND
         self._releases = ReleaseQueue(FLUSHER if in_background else None)
         self._connection.sessions[self._token] = self
@@ -183,6 +183,11 @@ class EagerSession:
             if error is None:
                 raise
             error.add_note(f"and closing the session reported: {failure}")
+
+    def __del__(self) -> None:
+        # Dropped without a close. This may run anywhere, as a handle's does: it only appends.
+        if getattr(self, "_end", self) is None:
+            self._connection.orphans.append(self._token)
 
     # What users call
 

@@ -81,7 +81,6 @@ class Publications:
             if self._by_name.get(name) is None:
                 raise NotFoundError(f"nothing is published as {name!r}")
             del self._by_name[name]
-        self.trim()
 
     def trim(self) -> None:
         """Give back what nobody holds any more; unlike a session's memory it is hardly ever used again."""

@@ -152,7 +152,7 @@ class Server:
         try:
             routing_id, *frames = self._router.recv_multipart()
         except zmq.Again:
-            self._trim_pools()
+            self._workers.schedule(self)
             return
         if routing_id == self._wake_id:
             self._handle_events()
@@ -278,7 +278,7 @@ class Server:
         raise InvalidHandleError("this client has no such session")
 
     def _forget_session(self, client: Client, session: Session) -> None:
-        self._publications.trim()
+        self._workers.schedule(self)
         self._sessions.pop(session.token, None)
         if client.sessions.pop(session.token, None) is not None:
             client.closed_tokens.add(session.token)
@@ -344,8 +344,12 @@ class Server:
 
     # Time
 
-    def _trim_pools(self) -> None:
-        self._set_ticking(self._budget.trim(self._config.pool_idle_seconds))
+    def run_queued(self) -> bool:
+        """Give idle memory back; on a worker, since unmapping a gigabyte takes a tenth of a second."""
+        has_idle = self._budget.trim(self._config.pool_idle_seconds)
+        self._publications.trim()
+        self.post(lambda: self._set_ticking(has_idle))
+        return False
 
     def _set_ticking(self, ticking: bool) -> None:
         """While memory lies idle, receive with a time-out; otherwise an idle daemon never wakes."""
