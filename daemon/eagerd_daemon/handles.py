@@ -44,8 +44,8 @@ class Storage:
 
     @property
     def is_exclusive(self) -> bool:
-        """One handle shows it, and nobody else ever did."""
-        return self.entries == 1 and not self.is_shared and not self.is_lent
+        """One handle shows it, no matter how many released ones wait beside it, and no other session ever did."""
+        return self.named == 1 and not self.is_shared and not self.is_lent
 
 
 class Tensor:
