@@ -1,6 +1,7 @@
 """The default session: one for each process, made on first use, ended with the process."""
 
 import atexit
+import os
 import threading
 from typing import Any
 
@@ -50,4 +51,11 @@ def close_at_exit() -> None:
             return
 
 
+def _after_fork_in_child() -> None:
+    global _lock, _session
+    _lock = threading.Lock()
+    _session = None  # the parent's; the child makes its own on first use
+
+
 atexit.register(close_at_exit)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,6 +6,7 @@ block: no lock, no socket, no logging. A flusher that sleeps is woken through a 
 documented as reentrant for exactly this use.
 """
 
+import os
 import queue
 import threading
 import weakref
@@ -129,3 +130,5 @@ class Flusher:
 
 
 FLUSHER: Final = Flusher()
+
+os.register_at_fork(after_in_child=FLUSHER.forget_thread)

@@ -210,10 +210,6 @@ class SegmentPool:
             block.segment.blocks_in_use += 1
             return block
 
-    def find_segment(self, number: int) -> Segment | None:
-        """Return the segment of that number if it is one of this pool's."""
-        return self._segments.get(number)
-
     def take_in_freed(self) -> None:
         """Count what was freed since the last look."""
         with self._lock:
@@ -246,10 +242,6 @@ class SegmentPool:
         with self._lock:
             self._take_in_freed()
         self.trim_if_free(older_than_seconds=0.0)
-
-    @property
-    def segment_count(self) -> int:
-        return len(self._segments)
 
     # Below here the lock is held.
 

@@ -165,10 +165,11 @@ def test_an_embedded_daemon_ends_when_its_program_is_killed(tmp_path: Path) -> N
 def test_a_forked_childs_handles_are_inert_and_the_parent_goes_on(daemon: DaemonProcess) -> None:
     output = run_program(
         """
-        import os, sys, warnings
+        import os, sys, threading, warnings
         warnings.simplefilter("ignore", DeprecationWarning)      # forking with threads, which is the point
         import eagerd
         session = eagerd.EagerSession()
+        parents_default = eagerd.EagerSession.get_default()
         array = session.namespace.ones((100_000,))
         session.synchronize()
         for leave in (os._exit, sys.exit):
@@ -184,6 +185,10 @@ def test_a_forked_childs_handles_are_inert_and_the_parent_goes_on(daemon: Daemon
                 del array
                 with eagerd.EagerSession() as own:               # a session of its own works
                     assert float(own.namespace.asarray(1.0) + 1) == 2.0
+                    assert "eagerd-flusher" in [thread.name for thread in threading.enumerate()]
+                default = eagerd.EagerSession.get_default()      # and one of its own by default
+                assert default is not parents_default
+                assert float(default.namespace.asarray(1.0)) == 1.0
                 leave(0)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert array.numpy()[0] == 1.0
