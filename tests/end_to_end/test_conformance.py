@@ -240,6 +240,7 @@ def test_a11_add_of_scalars(daemon: DaemonProcess) -> None:
     with EagerSession(daemon.address) as session:
         xp = session.namespace
         total = xp.add(xp.asarray(2, dtype=xp.int32), xp.asarray(4, dtype=xp.int32))
+        assert (total.ndim, total.shape, str(total.dtype)) == (0, (), "int32")
         value = total.numpy()
         assert (value.item(), value.ndim, value.dtype) == (6, 0, np.int32)
 
