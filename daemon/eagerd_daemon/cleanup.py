@@ -25,7 +25,7 @@ _STACK_BYTES: Final = 256 * 1024
 _NOBODY: Final = threading.Event()
 """For waking a thread that nobody waits for."""
 
-_MOST_WAITING: Final = 32
+_MOST_WAITING: Final = 8
 """Released entries that may wait for the background thread before the releasing one helps."""
 
 

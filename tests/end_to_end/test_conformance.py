@@ -510,7 +510,7 @@ def test_a25_a_loop_of_m_iterations_of_n_operations(daemon: DaemonProcess, strat
             pass  # those behind it in the same batch
     else:
         assert refused is None
-        assert most <= (8 if strategy is ResourceCleanupStrategy.ON_SAFE_POINTS else 8 + 32)  # 32 may wait
+        assert most <= 12
         session.close()
 
 
