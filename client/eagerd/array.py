@@ -12,7 +12,7 @@ from eagerd_protocol.errors import (
     InvalidHandleError,
     InvalidTypeError,
 )
-from eagerd_protocol.parameters import as_key
+from eagerd_protocol.parameters import INDEX_ARRAY, as_key
 from eagerd_protocol.specs import ArraySpec
 
 if TYPE_CHECKING:
@@ -195,20 +195,38 @@ class Array:
 
     def _rebind(self, other: "Array") -> Self:
         """Become `other`, which nobody else has."""
-        if other._spec.shape != self._spec.shape:
-            raise InvalidArgumentError(f"an in-place operation cannot change {self.shape} to {other.shape}")
-        if other._spec.dtype != self._spec.dtype:
-            raise InvalidTypeError(f"an in-place operation cannot change {self.dtype} to {other.dtype}")
         self._reference, other._reference = other._reference, None
         return self
 
     # Picking
 
     def __getitem__(self, key: object) -> "Array":
-        return self.session.run("getitem", (self,), {"key": _wire_key(key)})[0]
+        wire_key, indices = self._index(key)
+        name = "gather" if indices else "getitem"
+        return self.session.run(name, (self, *indices), {"key": wire_key})[0]
 
     def __setitem__(self, key: object, value: object) -> None:
-        self._rebind(self.session.assign(self, _wire_key(key), value))
+        wire_key, indices = self._index(key)
+        if isinstance(value, np.ndarray | list | tuple):
+            value = self.session.upload(value)
+        name = "scatter" if indices else "setitem"
+        self._rebind(self.session.run_in_place(name, self, (value, *indices), {"key": wire_key}))
+
+    def _index(self, key: object) -> tuple[tuple[Any, ...], list["Array"]]:
+        """Return an index in the wire's form, and the arrays in it; lists and numpy arrays are uploaded."""
+        items: list[Any] = []
+        indices: list[Array] = []
+        for item in key if isinstance(key, tuple) else (key,):
+            if isinstance(item, list | np.ndarray | bool | np.bool_):
+                item = self.session.upload(item, None if np.size(item) else np.dtype(np.int64))
+            if type(item) is Array:
+                indices.append(item)
+                item = INDEX_ARRAY
+            items.append(item)
+        try:
+            return as_key(tuple(items)), indices
+        except EagerdError as error:
+            raise type(error)(f"indexing: {error}") from None
 
     def astype(self, dtype: object, /, *, copy: bool = True) -> "Array":
         """Return the array in another dtype."""
@@ -235,8 +253,7 @@ class Array:
         return self._binary("add", other, self)
 
     def __iadd__(self, other: object) -> Self:
-        result = self._binary("add", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("add", other)
 
     def __sub__(self, other: object) -> "Array":
         return self._binary("subtract", self, other)
@@ -245,8 +262,7 @@ class Array:
         return self._binary("subtract", other, self)
 
     def __isub__(self, other: object) -> Self:
-        result = self._binary("subtract", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("subtract", other)
 
     def __mul__(self, other: object) -> "Array":
         return self._binary("multiply", self, other)
@@ -255,8 +271,7 @@ class Array:
         return self._binary("multiply", other, self)
 
     def __imul__(self, other: object) -> Self:
-        result = self._binary("multiply", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("multiply", other)
 
     def __truediv__(self, other: object) -> "Array":
         return self._binary("divide", self, other)
@@ -265,8 +280,7 @@ class Array:
         return self._binary("divide", other, self)
 
     def __itruediv__(self, other: object) -> Self:
-        result = self._binary("divide", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("divide", other)
 
     def __floordiv__(self, other: object) -> "Array":
         return self._binary("floor_divide", self, other)
@@ -275,8 +289,7 @@ class Array:
         return self._binary("floor_divide", other, self)
 
     def __ifloordiv__(self, other: object) -> Self:
-        result = self._binary("floor_divide", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("floor_divide", other)
 
     def __mod__(self, other: object) -> "Array":
         return self._binary("remainder", self, other)
@@ -285,8 +298,7 @@ class Array:
         return self._binary("remainder", other, self)
 
     def __imod__(self, other: object) -> Self:
-        result = self._binary("remainder", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("remainder", other)
 
     def __pow__(self, other: object) -> "Array":
         return self._binary("pow", self, other)
@@ -295,8 +307,7 @@ class Array:
         return self._binary("pow", other, self)
 
     def __ipow__(self, other: object) -> Self:
-        result = self._binary("pow", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("pow", other)
 
     def __matmul__(self, other: object) -> "Array":
         return self._binary("matmul", self, other)
@@ -305,8 +316,7 @@ class Array:
         return self._binary("matmul", other, self)
 
     def __imatmul__(self, other: object) -> Self:
-        result = self._binary("matmul", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("matmul", other)
 
     def __and__(self, other: object) -> "Array":
         return self._binary("bitwise_and", self, other)
@@ -315,8 +325,7 @@ class Array:
         return self._binary("bitwise_and", other, self)
 
     def __iand__(self, other: object) -> Self:
-        result = self._binary("bitwise_and", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("bitwise_and", other)
 
     def __or__(self, other: object) -> "Array":
         return self._binary("bitwise_or", self, other)
@@ -325,8 +334,7 @@ class Array:
         return self._binary("bitwise_or", other, self)
 
     def __ior__(self, other: object) -> Self:
-        result = self._binary("bitwise_or", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("bitwise_or", other)
 
     def __xor__(self, other: object) -> "Array":
         return self._binary("bitwise_xor", self, other)
@@ -335,8 +343,7 @@ class Array:
         return self._binary("bitwise_xor", other, self)
 
     def __ixor__(self, other: object) -> Self:
-        result = self._binary("bitwise_xor", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("bitwise_xor", other)
 
     def __lshift__(self, other: object) -> "Array":
         return self._binary("bitwise_left_shift", self, other)
@@ -345,8 +352,7 @@ class Array:
         return self._binary("bitwise_left_shift", other, self)
 
     def __ilshift__(self, other: object) -> Self:
-        result = self._binary("bitwise_left_shift", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("bitwise_left_shift", other)
 
     def __rshift__(self, other: object) -> "Array":
         return self._binary("bitwise_right_shift", self, other)
@@ -355,8 +361,7 @@ class Array:
         return self._binary("bitwise_right_shift", other, self)
 
     def __irshift__(self, other: object) -> Self:
-        result = self._binary("bitwise_right_shift", self, other)
-        return result if result is NotImplemented else self._rebind(result)
+        return self._in_place("bitwise_right_shift", other)
 
     def __lt__(self, other: object) -> "Array":
         return self._binary("less", self, other)
@@ -391,23 +396,17 @@ class Array:
         return self.session.run("bitwise_invert", (self,), {})[0]
 
     def _binary(self, name: str, left: object, right: object) -> "Array":
-        for operand in (left, right):
-            if type(operand) is not Array and not isinstance(operand, _SCALARS):
-                if isinstance(operand, np.ndarray):
-                    raise InvalidTypeError(f"{name}: one operand is a numpy array; upload it first: xp.asarray(x)")
-                return NotImplemented  # type: ignore[no-any-return] # a word to Python, from the operators
+        if not (_is_operand(name, left) and _is_operand(name, right)):
+            return NotImplemented  # type: ignore[no-any-return] # a word to Python, from the operators
         return self.session.run(name, (left, right), {})[0]
 
+    def _in_place(self, name: str, other: object) -> Self:
+        if not _is_operand(name, other):
+            return NotImplemented  # type: ignore[no-any-return]
+        return self._rebind(self.session.run_in_place(name, self, (other,), {}))
 
-def _wire_key(key: object) -> tuple[Any, ...]:
-    """Return an index in the wire's form; arrays of one integer are read for it."""
-    items = key if isinstance(key, tuple) else (key,)
-    try:
-        return as_key(
-            tuple(
-                int(item) if type(item) is Array and item.ndim == 0 and item.dtype.kind in "iu" else item
-                for item in items
-            )
-        )
-    except EagerdError as error:
-        raise type(error)(f"indexing: {error}") from None
+
+def _is_operand(name: str, value: object) -> bool:
+    if isinstance(value, np.ndarray):
+        raise InvalidTypeError(f"{name}: one operand is a numpy array; upload it first: xp.asarray(x)")
+    return type(value) is Array or isinstance(value, _SCALARS)

@@ -8,61 +8,67 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from eagerd import dtype_functions
 from eagerd.array import Array
-from eagerd_protocol.catalogue import CATALOGUE, Operation
+from eagerd.namespace_info import NamespaceInfo
+from eagerd_protocol.catalogue import ALIASES, CATALOGUE, INDEXING, LOCAL_FUNCTIONS
 from eagerd_protocol.dtypes import DTYPE_NAMES, as_dtype
 from eagerd_protocol.errors import InvalidArgumentError, InvalidTypeError
+from eagerd_protocol.operation import Operation
 from eagerd_protocol.parameters import as_device
 
 if TYPE_CHECKING:
     from eagerd.session import EagerSession
 
 _CONSTANTS: Final = {"e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None, "pi": np.pi}
-_DTYPE_FUNCTIONS: Final = ("can_cast", "finfo", "iinfo", "isdtype", "result_type")
-_NO_FUNCTIONS: Final = {"getitem", "setitem"}
-"""Operations that are reached by indexing, not by name."""
+_FUNCTION_NAMES: Final = frozenset({*CATALOGUE, *ALIASES, *LOCAL_FUNCTIONS} - INDEXING)
 
 
 class Namespace:
-    """The functions, dtypes and constants of one session; `special` and `linalg` are namespaces within."""
+    """The functions, dtypes and constants of one session; `linalg`, `fft` and `special` are namespaces within."""
 
-    __array_api_version__ = "2024.12"
+    __array_api_version__ = "2025.12"
 
     def __init__(self, session: "EagerSession", prefix: str = "") -> None:
         self._session = session
         self._prefix = prefix
 
     def __repr__(self) -> str:
-        return f"<array namespace {self._prefix or 'of'} {self._session!r}>"
+        return f"<array namespace {self._prefix.rstrip('.') or 'of'} {self._session!r}>"
 
     def __dir__(self) -> list[str]:
         names = {
             name.removeprefix(self._prefix).partition(".")[0]
-            for name in CATALOGUE.keys() - _NO_FUNCTIONS
+            for name in _FUNCTION_NAMES
             if name.startswith(self._prefix)
         }
         if not self._prefix:
-            names |= {*DTYPE_NAMES, *_CONSTANTS, *_DTYPE_FUNCTIONS, "asarray"}
+            names |= {*DTYPE_NAMES, *_CONSTANTS, "__array_api_version__"}
         return sorted(names)
 
     def __getattr__(self, name: str) -> Any:
         full_name = self._prefix + name
-        operation = CATALOGUE.get(full_name)
         found: Any
-        if operation is not None and full_name not in _NO_FUNCTIONS:
-            found = make_function(operation, self._session)
+        if full_name in ALIASES:
+            found = getattr(self._session.namespace, ALIASES[full_name])
+        elif full_name in CATALOGUE and full_name not in INDEXING:
+            found = make_function(CATALOGUE[full_name], self._session)
         elif any(known.startswith(f"{full_name}.") for known in CATALOGUE):
             found = Namespace(self._session, f"{full_name}.")
         elif not self._prefix and name in _CONSTANTS:
             found = _CONSTANTS[name]
         elif not self._prefix and name in DTYPE_NAMES:
             found = np.dtype(name)
-        elif not self._prefix and name in _DTYPE_FUNCTIONS:
-            found = _dtype_function(name)
+        elif not self._prefix and name in LOCAL_FUNCTIONS:
+            found = getattr(dtype_functions, name)
         else:
-            raise AttributeError(f"the array namespace has no {full_name!r}")
+            raise AttributeError(f"the array namespace has no {full_name!r}{_hint(full_name)}")
         self.__dict__[name] = found  # the next look-up finds it without coming here
         return found
+
+    def __array_namespace_info__(self) -> NamespaceInfo:
+        """Return what the namespace can do: capabilities, devices, dtypes."""
+        return NamespaceInfo()
 
     def asarray(
         self, obj: object, /, *, dtype: object = None, device: object = None, copy: bool | None = None
@@ -74,7 +80,7 @@ class Namespace:
         InvalidTypeError
             The dtype is one that eagerd does not carry.
         InvalidArgumentError
-            `copy` is False, and an upload would copy.
+            `copy` is False, and an upload would copy; or sequences are ragged, or a value does not fit the dtype.
         """
         as_device(device)
         wanted = None if dtype is None else as_dtype(dtype)
@@ -89,6 +95,33 @@ class Namespace:
         if copy is False:
             raise InvalidArgumentError("an upload always copies; use copy=None")
         return self._session.upload(obj, wanted)
+
+    def from_dlpack(self, x: Any, /, *, device: object = None, copy: bool | None = None) -> Array:
+        """Return the array of another library, on the CPU, as an array of the session; its bytes are uploaded.
+
+        Raises
+        ------
+        InvalidTypeError
+            `x` does not speak DLPack, or its dtype is one that eagerd does not carry.
+        BufferError
+            Its memory cannot be reached from the CPU, or `copy` is False, and an upload would copy.
+        """
+        as_device(device)
+        if type(x) is Array:
+            if x.session is self._session:
+                return x.astype(x.dtype) if copy else x
+        elif not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+            raise InvalidTypeError(f"{type(x).__name__} does not speak DLPack; use asarray")
+        if copy is False:
+            raise BufferError("an upload always copies; use copy=None")
+        return self._session.upload(np.from_dlpack(x))
+
+
+def _hint(name: str) -> str:
+    from difflib import get_close_matches  # only for the message
+
+    near = get_close_matches(name, _FUNCTION_NAMES, 3)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def make_function(operation: Operation, session: "EagerSession") -> Callable[..., Any]:
@@ -135,18 +168,3 @@ def _finisher(operation: Operation) -> Callable[[tuple[Array, ...]], Any]:
     if operation.has_many_outputs:
         return lambda outputs: outputs
     return lambda outputs: outputs[0]
-
-
-def _dtype_function(name: str) -> Callable[..., Any]:
-    """Functions of dtypes alone are numpy's, which take ours as dtypes."""
-    function = getattr(np, name)
-
-    def call(*arguments: object) -> Any:
-        try:
-            return function(*(a.dtype if type(a) is Array else a for a in arguments))
-        except (TypeError, ValueError) as error:
-            raise InvalidTypeError(f"{name}: {error}") from None
-
-    call.__name__ = name
-    call.__doc__ = f"``{name}`` of the array API standard, for dtypes and arrays; no round trip."
-    return call

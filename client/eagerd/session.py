@@ -20,7 +20,6 @@ from eagerd.mappings import view_of
 from eagerd.namespace import Namespace
 from eagerd.releases import FLUSHER, HandleReference, ReleaseQueue
 from eagerd.writer import Writer
-from eagerd_protocol.catalogue import Planner
 from eagerd_protocol.codec import encode, step_to_wire
 from eagerd_protocol.dtypes import DEFAULT_FLOAT, DType, as_dtype, dtype_from_name, dtype_name
 from eagerd_protocol.errors import (
@@ -64,7 +63,8 @@ from eagerd_protocol.messages import (
     Value,
 )
 from eagerd_protocol.parameters import as_scalar, as_shape
-from eagerd_protocol.rules import check_size
+from eagerd_protocol.planner import Planner
+from eagerd_protocol.rules.checks import check_size
 from eagerd_protocol.specs import ArraySpec, OperandSpec, Plan
 from eagerd_protocol.strategy import ResourceCleanupStrategy
 
@@ -325,23 +325,41 @@ class EagerSession:
             self.flush()  # while `operands` still holds the other session's arrays
         return outputs
 
-    def assign(self, target: Array, key: tuple[Any, ...], value: object) -> Array:
-        """Submit ``target[key] = value`` and return the new array; the old handle goes with it."""
+    def run_in_place(self, name: str, target: Array, others: Sequence[object], given: dict[str, object]) -> Array:
+        """Submit an operation whose output takes the place of `target`, whose handle goes with it.
+
+        Raises, with nothing lost, where the output would have another shape or dtype.
+        """
         self._check_open()
-        if isinstance(value, np.ndarray | list | tuple):
-            value = self.upload(value, target.dtype)
-        value_spec, wire_value = self._operand(value, "setitem", 1)
-        plan, parameters = _PLANNER.plan("setitem", (target.known_spec(), value_spec), {"key": key})
+        pairs = [self._operand(operand, name, position + 1) for position, operand in enumerate(others)]
+        before = target.known_spec()
+        plan, parameters = _PLANNER.plan(name, (before, *(spec for spec, _ in pairs)), given)
+        (after,) = plan.outputs
+        if after.shape != before.shape:
+            raise InvalidArgumentError(f"{name} in place cannot change shape {before.shape} to {after.shape}")
+        if after.dtype != before.dtype:
+            raise InvalidTypeError(f"{name} in place cannot change {before.dtype} to {after.dtype}")
         handle = target.handle
-        # A numpy view of the old value holds its reference: then the daemon must keep it, and copies.
-        donated = (handle,) if target.give_up_reference() else ()
-        (output,) = self._submit("setitem", [handle, wire_value], parameters, plan, donated)
+        # A numpy view of the old value holds its reference: then the daemon must keep it, and copies. A session
+        # that executes in sync keeps it as well, so that an operation that fails leaves the array as it was.
+        donated = (handle,) if not self._is_sync and target.give_up_reference() else ()
+        parameters = {key: parameters[key] for key in given}
+        (output,) = self._submit(name, [handle, *(wire for _, wire in pairs)], parameters, plan, donated)
+        if any(type(wire) is tuple and len(wire) == 2 for _, wire in pairs):
+            self.flush()  # while `others` still holds the other session's arrays
         return output
 
     def upload(self, value: object, dtype: DType | None = None) -> Array:
         """Copy an array-like into the daemon and return the array."""
         self._check_open()
-        source = np.asarray(value, dtype)
+        try:
+            source = np.asarray(value, dtype)
+        except EagerdError:  # of an array among nested sequences
+            raise
+        except (ValueError, OverflowError) as error:  # ragged sequences; a value that the dtype cannot hold
+            raise InvalidArgumentError(str(error)) from None
+        except TypeError as error:
+            raise InvalidTypeError(str(error)) from None
         dtype_name(source.dtype)
         if source.nbytes <= INLINE_BYTES:
             return self.put(source)

@@ -5,12 +5,14 @@ or a tuple of them. Results are plain numpy: the allocator decides where they li
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from eagerd_protocol.catalogue import CATALOGUE, Operation
+from eagerd_protocol.catalogue import CATALOGUE
 from eagerd_protocol.errors import OperationFailedError
+from eagerd_protocol.operation import Operation
 from eagerd_protocol.parameters import key_from_wire, scalar_from_wire
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
@@ -67,14 +69,17 @@ def _getitem(x: AnyArray, *, key: Sequence[Any]) -> AnyArray:
     return x[index if Ellipsis in index else (*index, ...)]  # with an ellipsis a single element is a view, too
 
 
-def assign(x: AnyArray, value: Any, *, key: Sequence[Any]) -> AnyArray:
-    """Write into `x` itself: `setitem` where nobody else can see the old value."""
-    x[key_from_wire(key)] = value
+def _gather(x: AnyArray, *indices: AnyArray, key: Sequence[Any]) -> AnyArray:
+    return np.asarray(x[key_from_wire(key, indices)])
+
+
+def _assign(x: AnyArray, value: Any, *indices: AnyArray, key: Sequence[Any]) -> AnyArray:
+    x[key_from_wire(key, indices)] = value
     return x
 
 
-def _setitem(x: AnyArray, value: Any, *, key: Sequence[Any]) -> AnyArray:
-    return assign(x.copy(), value, key=key)
+def _assign_to_copy(x: AnyArray, value: Any, *indices: AnyArray, key: Sequence[Any]) -> AnyArray:
+    return _assign(x.copy(), value, *indices, key=key)
 
 
 def _broadcast_arrays(*arrays: AnyArray) -> tuple[AnyArray, ...]:
@@ -112,6 +117,53 @@ def _eye(*, n_rows: int, n_cols: int | None, k: int, dtype: str | None) -> AnyAr
     return np.eye(n_rows, n_cols, k, dtype or "float64")
 
 
+def _tile(x: AnyArray, *, repetitions: tuple[int, ...]) -> AnyArray:
+    return np.tile(x, repetitions)
+
+
+def _meshgrid(*arrays: AnyArray, indexing: Any) -> tuple[AnyArray, ...]:
+    return tuple(np.meshgrid(*arrays, indexing=indexing, copy=False))
+
+
+def _diff(x: AnyArray, prepend: AnyArray | None, append: AnyArray | None, *, axis: int, n: int) -> AnyArray:
+    # Not diff's own prepend and append: for n=0 it would leave them out.
+    parts = [part for part in (prepend, x, append) if part is not None]
+    return np.diff(np.concat(parts, axis=axis) if len(parts) > 1 else x, n=n, axis=axis)
+
+
+def _searchsorted(x1: AnyArray, x2: Any, sorter: AnyArray | None, *, side: Any) -> Any:
+    return np.searchsorted(x1, x2, side=side, sorter=sorter)
+
+
+def _eig(x: AnyArray) -> tuple[AnyArray, AnyArray]:
+    values, vectors = np.linalg.eig(x)
+    return _as_complex(values), _as_complex(vectors)
+
+
+def _eigvals(x: AnyArray) -> AnyArray:
+    return _as_complex(np.linalg.eigvals(x))
+
+
+def _as_complex(x: AnyArray) -> AnyArray:
+    """numpy gives real eigenvalues where it can, which would make the dtype depend on data."""
+    return x.astype(np.result_type(x, np.complex64), copy=False)
+
+
+def _matrix_rank(x: AnyArray, rtol: Any) -> Any:
+    return np.linalg.matrix_rank(x, rtol=rtol)
+
+
+def _pinv(x: AnyArray, rtol: Any) -> AnyArray:
+    return np.linalg.pinv(x, rtol=rtol)
+
+
+def _frequencies(function: Callable[..., AnyArray]) -> Kernel:
+    def kernel(*, n: int, d: float, dtype: str | None) -> AnyArray:
+        return function(n, d).astype(dtype or "float64", copy=False)
+
+    return kernel
+
+
 def _cumulative(function: Callable[..., AnyArray]) -> Kernel:
     def kernel(x: AnyArray, *, axis: int | None, dtype: str | None, include_initial: bool) -> AnyArray:
         return function(x, axis=0 if axis is None else axis, dtype=dtype, include_initial=include_initial)
@@ -140,8 +192,14 @@ _OWN: Final[dict[str, Kernel]] = {
     "permute_dims": _permute_dims,
     "take": _take,
     "getitem": _getitem,
-    "setitem": _setitem,
+    "setitem": _assign_to_copy,
+    "gather": _gather,
+    "scatter": _assign_to_copy,
     "broadcast_arrays": _broadcast_arrays,
+    "meshgrid": _meshgrid,
+    "tile": _tile,
+    "diff": _diff,
+    "searchsorted": _searchsorted,
     "full": _full,
     "full_like": _full_like,
     "empty_like": _like(np.empty),
@@ -152,14 +210,19 @@ _OWN: Final[dict[str, Kernel]] = {
     "eye": _eye,
     "cumulative_sum": _cumulative(np.cumulative_sum),
     "cumulative_prod": _cumulative(np.cumulative_prod),
-    "linalg.svd": np.linalg.svd,
+    "linalg.eig": _eig,
+    "linalg.eigvals": _eigvals,
+    "linalg.matrix_rank": _matrix_rank,
+    "linalg.pinv": _pinv,
+    "fft.fftfreq": _frequencies(np.fft.fftfreq),
+    "fft.rfftfreq": _frequencies(np.fft.rfftfreq),
     "special.erf": _erf,
 }
 
 
 def _kernel_of(operation: Operation) -> Kernel:
-    kernel: Kernel = _OWN.get(operation.name) or getattr(np, operation.name)
-    if "arrays" in {p.name for p in operation.operands} and operation.signature.startswith("(arrays"):
+    kernel: Kernel = _OWN.get(operation.name) or attrgetter(operation.name)(np)
+    if operation.signature.startswith("(arrays"):
         joined = kernel
         return lambda *arrays, **parameters: joined(arrays, **parameters)
     return kernel
@@ -179,3 +242,17 @@ def run_kernel(name: str, operands: Sequence[Any], parameters: dict[str, Any]) -
     if isinstance(result, tuple | list):
         return tuple(map(np.asarray, result))
     return (np.asarray(result),)  # a numpy scalar, where an array of no dimensions is meant
+
+
+def can_run_in_place(name: str) -> bool:
+    """Tell whether an operation can write its result over its first operand, if shape and dtype are the same."""
+    kernel = _KERNELS[name]
+    return kernel is _assign_to_copy or (isinstance(kernel, np.ufunc) and kernel.signature is None)
+
+
+def run_in_place(name: str, operands: Sequence[Any], parameters: dict[str, Any]) -> AnyArray:
+    """Compute an operation into its first operand, and return that."""
+    kernel, x = _KERNELS[name], operands[0]
+    if isinstance(kernel, np.ufunc):
+        return kernel(*operands, out=x)  # type: ignore[no-any-return]
+    return _assign(*operands, key=parameters["key"])

@@ -25,7 +25,6 @@ from eagerd_daemon.published import Publications
 from eagerd_daemon.segment import Segment
 from eagerd_daemon.session import Sender, Session
 from eagerd_daemon.workers import WorkerPool
-from eagerd_protocol.catalogue import Planner
 from eagerd_protocol.codec import decode_request, encode
 from eagerd_protocol.errors import (
     DaemonShuttingDownError,
@@ -57,6 +56,7 @@ from eagerd_protocol.messages import (
     ShuttingDown,
     Welcome,
 )
+from eagerd_protocol.planner import Planner
 from eagerd_protocol.strategy import ResourceCleanupStrategy
 from eagerd_protocol.version import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, __version__
 

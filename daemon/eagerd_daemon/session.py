@@ -21,7 +21,6 @@ from eagerd_daemon.cleanup import make_strategy
 from eagerd_daemon.handles import AnyArray, HandleTable, Storage, Tensor, root_of
 from eagerd_daemon.pool import Account, Budget, SegmentPool
 from eagerd_daemon.published import Publications, copy_into
-from eagerd_protocol.catalogue import Planner
 from eagerd_protocol.codec import decode_step
 from eagerd_protocol.dtypes import dtype_from_name, dtype_name
 from eagerd_protocol.errors import (
@@ -72,7 +71,8 @@ from eagerd_protocol.messages import (
     Value,
 )
 from eagerd_protocol.parameters import as_scalar, scalar_from_wire
-from eagerd_protocol.rules import check_size
+from eagerd_protocol.planner import Planner
+from eagerd_protocol.rules.checks import check_size
 from eagerd_protocol.specs import OperandSpec, Plan
 from eagerd_protocol.strategy import ResourceCleanupStrategy
 
@@ -433,16 +433,11 @@ class Session:
 
     def _compute(self, step: Run, prepared: Prepared, outputs: list[int]) -> None:
         operands, tensors, foreign, plan, parameters = prepared
-        name = step.operation
-        if name == "setitem" and step.operands[0] in step.donated and tensors[0].storage.is_exclusive:
-            array = tensors[0].array
-            # A value that overlaps (a[1:] = a[:-1]) is numpy's to sort out, which it does.
-            if array.flags.writeable and array.flags.owndata:
-                results: tuple[AnyArray, ...] = (kernels.assign(array, operands[1], key=parameters["key"]),)
-            else:
-                results = self._kernel(name, operands, parameters, plan)
+        results: tuple[AnyArray, ...]
+        if step.donated and _may_overwrite(step, prepared):
+            results = (kernels.run_in_place(step.operation, operands, parameters),)
         else:
-            results = self._kernel(name, operands, parameters, plan)
+            results = self._kernel(step.operation, operands, parameters, plan)
         for handle, result in zip(outputs, results, strict=True):
             if result.base is None and result.flags.owndata and not any(result is t.array for t in tensors):
                 self.table.add_array(handle, result)
@@ -618,6 +613,20 @@ class Session:
             self._send(SessionClosed(request, was_closed_already, self._cancelled, self._take_failures()))
         if not was_closed_already:
             self._on_closed(self)
+
+
+def _may_overwrite(step: Run, prepared: Prepared) -> bool:
+    """Tell whether a result may take the place of the first operand: given up, as large, and seen by nobody else."""
+    if not (kernels.can_run_in_place(step.operation) and step.operands[0] in step.donated):
+        return False
+    first = prepared.tensors[0]
+    return (
+        prepared.plan.outputs == (first.spec,)
+        and first.storage.is_exclusive
+        and first.array.flags.writeable
+        and first.array.flags.owndata
+        and not any(operand is first.array for operand in prepared.operands[1:])
+    )
 
 
 def _request_of(step: tuple[Any, ...]) -> int:

@@ -3,264 +3,264 @@ documentation and the tests derive.
 
 A row is a name, a signature in Python's own notation, and a rule. In a signature a parameter without an
 annotation is an operand: an array, or a Python scalar where the rule allows one; ``arrays`` and ``*arrays``
-take any number. An annotation names one of `parameters.KINDS`. Operands come before other parameters.
+take any number. An annotation names one of `parameters.KINDS`.
 """
 
-import ast
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final
 
-from eagerd_protocol import rules
-from eagerd_protocol.dtypes import BOOL, DEFAULT_FLOAT, DType
-from eagerd_protocol.errors import EagerdError, InvalidArgumentError
-from eagerd_protocol.limits import INLINE_BYTES
-from eagerd_protocol.parameters import KINDS
-from eagerd_protocol.rules import Rule
-from eagerd_protocol.specs import ArraySpec, OperandSpec, Plan
+import numpy as np
 
-_BYTE_SECONDS: Final = 0.5e-9
-"""To write one byte of a result that lies in a segment: fresh pages cost a page fault each."""
-
-_CALL_SECONDS: Final = 2e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter of a signature."""
-
-    name: str
-    kind: str
-    """A key of `KINDS`; "operand" or "operands" for arrays."""
-
-    default: Any = None
-    is_required: bool = True
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One row of the catalogue."""
-
-    name: str
-    """Dotted where the operation lives in a namespace of its own: ``linalg.svd``, ``special.erf``."""
-
-    signature: str
-    rule: Rule
-    outputs: tuple[str, ...] = ()
-    """Names of the outputs where there are several and the standard names them."""
-
-    element_seconds: float = 0.5e-9
-    """About how long one element of the largest operand or result takes."""
-
-    is_view: bool = False
-    """The outputs share their operand's memory."""
-
-    has_many_outputs: bool = False
-    """The outputs come as a tuple, however many there are."""
-
-    is_memoisable: bool = True
-    """The same specs and parameters always give the same plan; not where a scalar's own value decides."""
-
-    @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """All parameters of the signature, operands first."""
-        (function,) = ast.parse(f"def f{self.signature}: ...").body
-        assert isinstance(function, ast.FunctionDef)
-        arguments = function.args
-        plain = [*arguments.posonlyargs, *arguments.args]
-        defaults: list[ast.expr | None] = [None] * (len(plain) - len(arguments.defaults))
-        defaults += [*arguments.defaults, *arguments.kw_defaults]
-        pairs = zip([*plain, *arguments.kwonlyargs], defaults, strict=True)
-        found = [_parameter(argument, default) for argument, default in pairs]
-        if arguments.vararg is not None:
-            found.insert(0, Parameter(arguments.vararg.arg, "operands"))
-        return tuple(found)
-
-    @cached_property
-    def operands(self) -> tuple[Parameter, ...]:
-        return tuple(p for p in self.parameters if p.kind.startswith("operand"))
-
-    @cached_property
-    def attributes(self) -> Mapping[str, Parameter]:
-        """The parameters that are no operands, by name."""
-        return {p.name: p for p in self.parameters if not p.kind.startswith("operand")}
-
-    @cached_property
-    def is_variadic(self) -> bool:
-        return any(p.kind == "operands" for p in self.operands)
-
-    def check_parameters(self, given: Mapping[str, object]) -> dict[str, Any]:
-        """Return all parameters in wire form, defaults filled in.
-
-        Raises
-        ------
-        InvalidArgumentError
-            A parameter is unknown, missing, or has a wrong value; the message names it.
-        """
-        for name in given:
-            if name not in self.attributes:
-                known = ", ".join(self.attributes) or "none"
-                raise InvalidArgumentError(f"{self.name} has no parameter {name!r}; it has: {known}")
-        checked = {}
-        for name, parameter in self.attributes.items():
-            if name in given:
-                try:
-                    checked[name] = KINDS[parameter.kind](given[name])
-                except EagerdError as error:
-                    raise type(error)(f"{self.name}: {name}: {error}", **error.details) from None
-            elif parameter.is_required:
-                raise InvalidArgumentError(f"{self.name} needs the parameter {name!r}")
-            else:
-                checked[name] = parameter.default
-        return checked
-
-    def plan(self, operands: Sequence[OperandSpec], parameters: Mapping[str, Any]) -> Plan:
-        """Infer the outputs and estimate the cost; raise what the operation would raise.
-
-        `parameters` is what `check_parameters` returned; all shapes of `operands` are known.
-        """
-        if not self.is_variadic and len(operands) != len(self.operands):
-            raise InvalidArgumentError(f"{self.name} takes {len(self.operands)} operands, not {len(operands)}")
-        for parameter, operand in zip(self.operands, operands, strict=False):
-            if operand is None and parameter.is_required:
-                raise InvalidArgumentError(f"{self.name} needs the operand {parameter.name!r}")
-        try:
-            outputs = self.rule(operands, parameters)
-        except EagerdError as error:
-            raise type(error)(f"{self.name}: {error}", **error.details) from None
-        return Plan(outputs, self._estimate_seconds(operands, outputs), self.is_view)
-
-    def _estimate_seconds(self, operands: Sequence[OperandSpec], outputs: tuple[ArraySpec, ...]) -> float:
-        if self.is_view:
-            return _CALL_SECONDS
-        arrays = [spec for spec in operands if isinstance(spec, ArraySpec)]
-        work = max((spec.size for spec in (*arrays, *outputs)), default=0)
-        if self.rule is rules.matmul:
-            work = outputs[0].size * (arrays[0].shape[-1] or 0)
-        written = sum(spec.nbytes for spec in outputs)
-        seconds = _CALL_SECONDS + work * self.element_seconds
-        return seconds + written * _BYTE_SECONDS if written > INLINE_BYTES else seconds
-
-
-def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
-    value = None if default is None else ast.literal_eval(default)
-    if argument.annotation is None:
-        kind = "operands" if argument.arg == "arrays" else "operand"
-    else:
-        kind = ast.literal_eval(argument.annotation)
-    return Parameter(argument.arg, kind, value, default is None)
+from eagerd_protocol.dtypes import DEFAULT_FLOAT
+from eagerd_protocol.errors import InvalidArgumentError
+from eagerd_protocol.operation import Operation
+from eagerd_protocol.rules import (
+    creation,
+    elementwise,
+    fourier,
+    indexing,
+    linear_algebra,
+    picking,
+    reductions,
+    shapes,
+)
+from eagerd_protocol.rules.checks import Rule
+from eagerd_protocol.specs import ArraySpec
 
 
 def _words(text: str) -> list[str]:
     return text.split()
 
 
-def _rows() -> Iterable[Operation]:
-    row = Operation
-    unary, binary = "(x, /)", "(x1, x2, /)"
-    named = rules.named
+def _multiplications(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec]) -> float:
+    """Of a matmul: one for each element of the result and each of a row."""
+    return outputs[0].size * (operands[0].shape[-1] or 0)
 
-    # Elementwise: one row for each ufunc of the standard, whose names numpy shares.
+
+def _contractions(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec]) -> float:
+    """Of a tensordot: with f and g axes left and s summed over, sizes are fs, sg and fg, and the work is fsg."""
+    return math.sqrt(operands[0].size * operands[1].size * outputs[0].size)
+
+
+def _eliminations(operands: Sequence[ArraySpec], _: Sequence[ArraySpec]) -> float:
+    """Of a decomposition: one for each element of the matrix and each of its rows or columns."""
+    return operands[0].size * max(n or 0 for n in operands[0].shape[-2:])
+
+
+def _all_outputs(_: Sequence[ArraySpec], outputs: Sequence[ArraySpec]) -> float:
+    return sum(spec.size for spec in outputs)
+
+
+def _rows() -> Iterable[Operation]:
+    yield from _elementwise()
+    yield from _reductions()
+    yield from _linear_algebra()
+    yield from _fourier()
+    yield from _shapes()
+    yield from _picking()
+    yield from _creation()
+    # Extensions, in a namespace of their own
+    yield Operation("special.erf", UNARY, elementwise.extension_float, element_seconds=10e-9)
+
+
+UNARY, BINARY = "(x, /)", "(x1, x2, /)"
+
+
+def _elementwise() -> Iterable[Operation]:
+    """One row for each elementwise function of the standard; most are ufuncs, whose names numpy shares."""
+    row, named = Operation, elementwise.named
     for name in _words("abs bitwise_invert ceil conj floor isfinite isinf isnan logical_not negative positive"):
-        yield row(name, unary, named(name))
+        yield row(name, UNARY, named(name))
     for name in _words("reciprocal sign signbit square sqrt trunc"):
-        yield row(name, unary, named(name), element_seconds=1e-9)
+        yield row(name, UNARY, named(name), element_seconds=1e-9)
     for name in _words("acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p log2 log10 sin sinh tan tanh"):
-        yield row(name, unary, named(name), element_seconds=10e-9)
+        yield row(name, UNARY, named(name), element_seconds=10e-9)
     for name in _words(
         "add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal greater "
         "greater_equal less less_equal logical_and logical_or logical_xor maximum minimum multiply nextafter not_equal "
         "subtract"
     ):
-        yield row(name, binary, named(name))
+        yield row(name, BINARY, named(name))
     for name in _words("atan2 floor_divide hypot logaddexp pow remainder"):
-        yield row(name, binary, named(name), element_seconds=15e-9)
-    yield row("round", unary, rules.numeric)
-    yield row("real", unary, rules.real_part)
-    yield row("imag", unary, rules.real_part)
-    yield row("clip", "(x, /, min=None, max=None)", rules.clip, element_seconds=1e-9)
-    yield row("where", "(condition, x1, x2, /)", rules.where, element_seconds=2e-9)
-    yield row("astype", "(x, /, dtype: 'dtype', *, copy: 'bool' = True, device: 'device' = None)", rules.astype)
+        yield row(name, BINARY, named(name), element_seconds=15e-9)
+    yield row("round", UNARY, elementwise.numeric)
+    yield row("real", UNARY, elementwise.real_part)
+    yield row("imag", UNARY, elementwise.real_part)
+    yield row("clip", "(x, /, min=None, max=None)", elementwise.clip, element_seconds=1e-9)
+    yield row("where", "(condition, x1, x2, /)", elementwise.where, element_seconds=2e-9)
+    signature = "(x, dtype: 'dtype', /, *, copy: 'bool' = True, device: 'device' = None)"
+    yield row("astype", signature, elementwise.astype)
 
-    # Reductions
+
+def _reductions() -> Iterable[Operation]:
+    row = Operation
     keep = "axis: 'ints?' = None, keepdims: 'bool' = False"
     for name in ("sum", "prod"):
         signature = "(x, /, *, axis: 'ints?' = None, dtype: 'dtype?' = None, keepdims: 'bool' = False)"
-        yield row(name, signature, rules.accumulating)
-    yield row("mean", f"(x, /, *, {keep})", rules.averaging)
+        yield row(name, signature, reductions.accumulating)
+    yield row("mean", f"(x, /, *, {keep})", reductions.averaging)
     for name in ("std", "var"):
         signature = "(x, /, *, axis: 'ints?' = None, correction: 'scalar' = 0.0, keepdims: 'bool' = False)"
-        yield row(name, signature, rules.averaging, element_seconds=4e-9)
+        yield row(name, signature, reductions.averaging, element_seconds=4e-9)
     for name in ("max", "min"):
-        yield row(name, f"(x, /, *, {keep})", rules.selecting)
+        yield row(name, f"(x, /, *, {keep})", reductions.selecting)
     for name in ("all", "any"):
-        yield row(name, f"(x, /, *, {keep})", rules.truth)
+        yield row(name, f"(x, /, *, {keep})", reductions.truth)
     for name in ("argmax", "argmin"):
-        yield row(name, "(x, /, *, axis: 'int?' = None, keepdims: 'bool' = False)", rules.position)
-    yield row("count_nonzero", f"(x, /, *, {keep})", rules.counting)
+        yield row(name, "(x, /, *, axis: 'int?' = None, keepdims: 'bool' = False)", reductions.position)
+    yield row("count_nonzero", f"(x, /, *, {keep})", reductions.counting)
     for name in ("cumulative_sum", "cumulative_prod"):
         signature = "(x, /, *, axis: 'int?' = None, dtype: 'dtype?' = None, include_initial: 'bool' = False)"
-        yield row(name, signature, rules.cumulative, element_seconds=4e-9)
+        yield row(name, signature, reductions.cumulative, element_seconds=4e-9)
     order = "(x, /, *, axis: 'int' = -1, descending: 'bool' = False, stable: 'bool' = True)"
-    yield row("sort", order, rules.sorting, element_seconds=60e-9)
-    yield row("argsort", order, rules.argsorting, element_seconds=80e-9)
+    yield row("sort", order, reductions.sorting, element_seconds=60e-9)
+    yield row("argsort", order, reductions.argsorting, element_seconds=80e-9)
 
-    # Linear algebra
-    yield row("matmul", binary, rules.matmul, element_seconds=0.1e-9)
-    yield row("matrix_transpose", unary, rules.matrix_transpose, is_view=True)
-    factors = ("U", "S", "Vh")
-    yield row("linalg.svd", "(x, /, *, full_matrices: 'bool' = True)", rules.svd, factors, element_seconds=1e-6)
 
-    # Shapes
-    signature = "(x, /, shape: 'shape', *, copy: 'bool?' = None)"
+def _linear_algebra() -> Iterable[Operation]:
+    rule = linear_algebra
+    multiplying: dict[str, Any] = {"element_seconds": 0.1e-9, "work": _multiplications}
+    yield Operation("matmul", BINARY, rule.matmul, **multiplying)
+    yield Operation("matrix_transpose", UNARY, shapes.matrix_transpose, is_view=True)
+    contracting: dict[str, Any] = {"element_seconds": 1e-9, "work": _contractions}  # integers have no BLAS
+    yield Operation("tensordot", "(x1, x2, /, *, axes: 'axes' = 2)", rule.tensordot, **contracting)
+    yield Operation("vecdot", "(x1, x2, /, *, axis: 'int' = -1)", rule.vecdot, element_seconds=1e-9)
+
+    def row(name: str, signature: str, rule: Rule, *outputs: str, seconds: float = 20e-9) -> Operation:
+        return Operation(f"linalg.{name}", signature, rule, outputs, element_seconds=seconds, work=_eliminations)
+
+    yield row("cholesky", "(x, /, *, upper: 'bool' = False)", rule.square(np.linalg.cholesky, 0), seconds=2e-9)
+    yield row("det", UNARY, rule.square(np.linalg.det, 2), seconds=2e-9)
+    yield row("eig", UNARY, partial(rule.eigen, 2), "eigenvalues", "eigenvectors", seconds=60e-9)
+    yield row("eigh", UNARY, rule.square(np.linalg.eigh, 1, 0), "eigenvalues", "eigenvectors")
+    yield row("eigvals", UNARY, partial(rule.eigen, 1), seconds=40e-9)
+    yield row("eigvalsh", UNARY, rule.square(np.linalg.eigvalsh, 1))
+    yield row("inv", UNARY, rule.square(np.linalg.inv, 0), seconds=4e-9)
+    yield row("matrix_norm", "(x, /, *, keepdims: 'bool' = False, ord: 'order' = 'fro')", rule.matrix_norm)
+    yield row("matrix_power", "(x, n: 'int', /)", rule.matrix_power)
+    yield row("matrix_rank", "(x, /, *, rtol=None)", rule.matrix_rank)
+    yield row("pinv", "(x, /, *, rtol=None)", rule.pinv)
+    yield row("qr", "(x, /, *, mode: 'text' = 'reduced')", rule.qr, "Q", "R")
+    yield row("slogdet", UNARY, rule.square(np.linalg.slogdet, 2, 2), "sign", "logabsdet", seconds=2e-9)
+    yield row("solve", BINARY, rule.solve, seconds=4e-9)
+    yield row("svd", "(x, /, *, full_matrices: 'bool' = True)", rule.svd, "U", "S", "Vh")
+    yield row("svdvals", UNARY, rule.svdvals)
+
+    signature = "(x, /, *, offset: 'int' = 0)"
+    yield Operation("linalg.diagonal", signature, rule.diagonal, is_view=True)
+    signature = "(x, /, *, offset: 'int' = 0, dtype: 'dtype?' = None)"
+    yield Operation("linalg.trace", signature, rule.trace)
+    yield Operation("linalg.cross", "(x1, x2, /, *, axis: 'int' = -1)", rule.cross, element_seconds=10e-9)
+    yield Operation("linalg.outer", BINARY, rule.outer)
+    signature = "(x, /, *, axis: 'ints?' = None, keepdims: 'bool' = False, ord: 'order' = 2)"
+    yield Operation("linalg.vector_norm", signature, rule.vector_norm, element_seconds=4e-9)
+
+
+def _fourier() -> Iterable[Operation]:
+    seconds = 20e-9
+    signature = "(x, /, *, n: 'int?' = None, axis: 'int' = -1, norm: 'text' = 'backward')"
+    for one in (np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft, np.fft.hfft, np.fft.ihfft):
+        yield Operation(f"fft.{one.__name__}", signature, fourier.along_axis(one), element_seconds=seconds)
+    signature = "(x, /, *, s: 'ints?' = None, axes: 'ints?' = None, norm: 'text' = 'backward')"
+    for several in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn):
+        yield Operation(f"fft.{several.__name__}", signature, fourier.along_axes(several), element_seconds=seconds)
+    signature = "(n: 'int', /, *, d: 'scalar' = 1.0, dtype: 'dtype?' = None, device: 'device' = None)"
+    yield Operation("fft.fftfreq", signature, fourier.fftfreq, is_memoisable=False)
+    yield Operation("fft.rfftfreq", signature, fourier.rfftfreq, is_memoisable=False)
+    for name in ("fftshift", "ifftshift"):
+        yield Operation(f"fft.{name}", "(x, /, *, axes: 'ints?' = None)", fourier.shift, element_seconds=1e-9)
+
+
+def _shapes() -> Iterable[Operation]:
+    row, rule = Operation, shapes
     # A reshape of what is not contiguous copies, so its cost counts.
-    yield row("reshape", signature, rules.reshape)
-    yield row("permute_dims", "(x, /, axes: 'ints')", rules.permute_dims, is_view=True)
-    yield row("broadcast_to", "(x, /, shape: 'shape')", rules.broadcast_to, is_view=True)
-    yield row("broadcast_arrays", "(*arrays)", rules.broadcast_arrays, is_view=True, has_many_outputs=True)
-    yield row("expand_dims", "(x, /, *, axis: 'int' = 0)", rules.expand_dims, is_view=True)
-    yield row("squeeze", "(x, /, axis: 'ints')", rules.squeeze, is_view=True)
-    yield row("flip", "(x, /, *, axis: 'ints?' = None)", rules.flip, is_view=True)
-    yield row("concat", "(arrays, /, *, axis: 'int?' = 0)", rules.concat)
-    yield row("stack", "(arrays, /, *, axis: 'int' = 0)", rules.stack)
-    yield row("unstack", "(x, /, *, axis: 'int' = 0)", rules.unstack, is_view=True, has_many_outputs=True)
+    yield row("reshape", "(x, /, shape: 'shape', *, copy: 'bool?' = None)", rule.reshape)
+    yield row("permute_dims", "(x, /, axes: 'ints')", rule.permute_dims, is_view=True)
+    signature = "(x, source: 'ints', destination: 'ints', /)"
+    yield row("moveaxis", signature, rule.moveaxis, is_view=True)
+    yield row("broadcast_to", "(x, /, shape: 'shape')", rule.broadcast_to, is_view=True)
+    yield row("broadcast_arrays", "(*arrays)", rule.broadcast_arrays, is_view=True, has_many_outputs=True)
+    signature = "(*arrays, indexing: 'text' = 'xy')"
+    yield row("meshgrid", signature, rule.meshgrid, is_view=True, has_many_outputs=True)
+    yield row("expand_dims", "(x, /, axis: 'ints')", rule.expand_dims, is_view=True)
+    yield row("squeeze", "(x, /, axis: 'ints')", rule.squeeze, is_view=True)
+    yield row("flip", "(x, /, *, axis: 'ints?' = None)", rule.flip, is_view=True)
+    yield row("concat", "(arrays, /, *, axis: 'int?' = 0)", rule.concat)
+    yield row("stack", "(arrays, /, *, axis: 'int' = 0)", rule.stack)
+    yield row("unstack", "(x, /, *, axis: 'int' = 0)", rule.unstack, is_view=True, has_many_outputs=True)
+    yield row("repeat", "(x, repeats, /, *, axis: 'int?' = None)", rule.repeat, is_memoisable=False)
+    yield row("tile", "(x, repetitions: 'shape', /)", rule.tile)
+    yield row("roll", "(x, /, shift: 'ints', *, axis: 'ints?' = None)", rule.roll, element_seconds=1e-9)
+    signature = "(x, /, *, axis: 'int' = -1, n: 'int' = 1, prepend=None, append=None)"
+    yield row("diff", signature, rule.diff, element_seconds=2e-9)
 
-    # Picking
-    yield row("take", "(x, indices, /, *, axis: 'int?' = None)", rules.take, element_seconds=3e-9)
-    yield row("getitem", "(x, /, key: 'key')", rules.getitem, is_view=True)
-    yield row("setitem", "(x, value, /, key: 'key')", rules.setitem)
-    yield row("nonzero", unary, rules.nonzero, element_seconds=5e-9, has_many_outputs=True)
+
+def _picking() -> Iterable[Operation]:
+    row, rule = Operation, picking
+    yield row("take", "(x, indices, /, *, axis: 'int?' = None)", rule.take, element_seconds=3e-9)
+    yield row("take_along_axis", "(x, indices, /, *, axis: 'int' = -1)", rule.take_along_axis, element_seconds=10e-9)
+    signature = "(x1, x2, /, *, side: 'text' = 'left', sorter=None)"
+    yield row("searchsorted", signature, rule.searchsorted, element_seconds=100e-9, is_memoisable=False)
+    signature = "(x1, x2, /, *, invert: 'bool' = False)"
+    yield row("isin", signature, rule.isin, element_seconds=150e-9, is_memoisable=False)
+    yield row("nonzero", UNARY, rule.nonzero, element_seconds=5e-9, has_many_outputs=True)
     for name, outputs in {
         "unique_all": ("values", "indices", "inverse_indices", "counts"),
         "unique_counts": ("values", "counts"),
         "unique_inverse": ("values", "inverse_indices"),
     }.items():
-        yield row(name, unary, partial(rules.unique, outputs), outputs, element_seconds=100e-9)
-    yield row("unique_values", unary, partial(rules.unique, ("values",)), element_seconds=80e-9)
+        yield row(name, UNARY, partial(rule.unique, outputs), outputs, element_seconds=100e-9)
+    yield row("unique_values", UNARY, partial(rule.unique, ("values",)), element_seconds=80e-9)
+    # Reached by indexing, not by name: `INDEXING`.
+    yield row("getitem", "(x, /, key: 'key')", indexing.getitem, is_view=True)
+    yield row("setitem", "(x, value, /, key: 'key')", indexing.setitem)
+    yield row("gather", "(x, /, *indices, key: 'key')", indexing.gather, element_seconds=5e-9)
+    yield row("scatter", "(x, value, /, *indices, key: 'key')", indexing.scatter, element_seconds=5e-9)
 
-    # Creation
+
+def _creation() -> Iterable[Operation]:
+    row, rule = Operation, creation
     made: dict[str, Any] = {"element_seconds": 1e-9, "is_memoisable": False}
     tail = "dtype: 'dtype?' = None, device: 'device' = None)"
     for name in ("empty", "ones", "zeros"):
-        yield row(name, f"(shape: 'shape', *, {tail}", partial(rules.filled, DEFAULT_FLOAT), **made)
-        yield row(f"{name}_like", f"(x, /, *, {tail}", rules.like, **made)
-    yield row("full", f"(shape: 'shape', fill_value: 'scalar', *, {tail}", rules.full, **made)
-    yield row("full_like", f"(x, /, fill_value: 'scalar', *, {tail}", rules.like, **made)
+        yield row(name, f"(shape: 'shape', *, {tail}", partial(rule.filled, DEFAULT_FLOAT), **made)
+        yield row(f"{name}_like", f"(x, /, *, {tail}", rule.like, **made)
+    yield row("full", f"(shape: 'shape', fill_value: 'scalar', *, {tail}", rule.full, **made)
+    yield row("full_like", f"(x, /, fill_value: 'scalar', *, {tail}", rule.like, **made)
     signature = f"(start: 'scalar', /, stop: 'scalar?' = None, step: 'scalar' = 1, *, {tail}"
-    yield row("arange", signature, rules.arange, **made)
+    yield row("arange", signature, rule.arange, **made)
     signature = f"(start: 'scalar', stop: 'scalar', /, num: 'int', *, {tail[:-1]}, endpoint: 'bool' = True)"
-    yield row("linspace", signature, rules.linspace, **made)
+    yield row("linspace", signature, rule.linspace, **made)
     signature = f"(n_rows: 'int', n_cols: 'int?' = None, /, *, k: 'int' = 0, {tail}"
-    yield row("eye", signature, rules.eye, **made)
+    yield row("eye", signature, rule.eye, **made)
     for name in ("tril", "triu"):
-        yield row(name, "(x, /, *, k: 'int' = 0)", rules.triangle, element_seconds=4e-9)
-
-    # Extensions, in a namespace of their own
-    yield row("special.erf", unary, rules.extension_float, element_seconds=10e-9)
+        yield row(name, "(x, /, *, k: 'int' = 0)", rule.triangle, element_seconds=4e-9)
 
 
 CATALOGUE: Final[Mapping[str, Operation]] = {operation.name: operation for operation in _rows()}
+
+INDEXING: Final = frozenset({"getitem", "setitem", "gather", "scatter"})
+"""Operations that users reach by ``x[key]`` and ``x[key] = value``, not by name."""
+
+ALIASES: Final[Mapping[str, str]] = {
+    f"linalg.{name}": name for name in ("matmul", "matrix_transpose", "tensordot", "vecdot")
+}
+"""Second names that the standard gives; on the wire there is one."""
+
+LOCAL_FUNCTIONS: Final[Mapping[str, str]] = {
+    "asarray": "(obj, /, *, dtype=None, device=None, copy=None)",
+    "from_dlpack": "(x, /, *, device=None, copy=None)",
+    "broadcast_shapes": "(*shapes)",
+    "can_cast": "(from_, to, /)",
+    "finfo": "(type, /)",
+    "iinfo": "(type, /)",
+    "isdtype": "(dtype, kind)",
+    "result_type": "(*arrays_and_dtypes)",
+    "__array_namespace_info__": "()",
+}
+"""Functions of the standard that the client answers without the daemon, but for the upload of what is new."""
 
 
 def get_operation(name: object) -> Operation:
@@ -273,54 +273,3 @@ def get_operation(name: object) -> Operation:
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise InvalidArgumentError(f"unknown operation {name!r}{hint}")
     return operation
-
-
-class Planner:
-    """Plans of operations, remembered by operation, operands' specs and parameters.
-
-    Threads may share one: two that meet may infer the same plan twice, which does no harm.
-    """
-
-    MOST = 4096
-
-    def __init__(self) -> None:
-        self._plans: dict[Any, tuple[Plan, dict[str, Any]]] = {}
-
-    def plan(
-        self, name: str, operands: tuple[OperandSpec, ...], given: Mapping[str, object]
-    ) -> tuple[Plan, dict[str, Any]]:
-        """Return the plan and the checked parameters; raise what the operation would raise."""
-        # A scalar's type decides, not its value: 1 and 2.0 are two keys, 1 and 2 are one.
-        key = (
-            name,
-            tuple([o if type(o) is ArraySpec else type(o) for o in operands]),
-            tuple(given.items()) if given else (),
-        )
-        is_hashable = True
-        try:
-            found = self._plans.get(key)
-        except TypeError:  # a list among the parameters
-            found, is_hashable = None, False
-        if found is None:
-            operation = get_operation(name)
-            parameters = operation.check_parameters(given)
-            found = operation.plan(operands, parameters), parameters
-            # True == 1 == 1.0 as keys, so only parameters of which that is harmless are remembered.
-            if is_hashable and operation.is_memoisable:
-                if len(self._plans) >= self.MOST:
-                    self._plans.clear()
-                self._plans[key] = found
-        for operand in operands:
-            if type(operand) is int:
-                check_weak_integer(name, operand, found[0].outputs[0].dtype)
-        return found
-
-
-def check_weak_integer(name: str, value: int, dtype: DType) -> None:
-    """Refuse a Python integer that the dtype it is weakly promoted to cannot hold."""
-    if dtype == BOOL:  # a comparison: numpy compares exactly whatever the size
-        return
-    try:
-        rules.check_scalar(value, dtype)
-    except EagerdError as error:
-        raise type(error)(f"{name}: {error}") from None

@@ -4,7 +4,8 @@ EagerdError
 ├── CallerError                        the caller's mistake
 │   ├── InvalidArgumentError           (ValueError) a wrong value, shape, name or parameter
 │   ├── InvalidTypeError               (TypeError) a wrong type or dtype
-│   ├── InvalidIndexError              (IndexError) an index or axis out of range
+│   ├── InvalidIndexError              (IndexError) an index out of range
+│   │   └── InvalidAxisError           (IndexError, ValueError) an axis out of range; also an InvalidArgumentError
 │   ├── InvalidHandleError             (LookupError) no such handle in this session
 │   ├── NotFoundError                  (LookupError) nothing is published under this name
 │   ├── AlreadyExistsError             the name is taken
@@ -71,9 +72,15 @@ class InvalidTypeError(CallerError, TypeError):
 
 
 class InvalidIndexError(CallerError, IndexError):
-    """An index or axis out of range."""
+    """An index out of range."""
 
     code = "invalid_index"
+
+
+class InvalidAxisError(InvalidIndexError, InvalidArgumentError):
+    """An axis out of range: to the standard an IndexError, to much code a ValueError; as numpy's, it is both."""
+
+    code = "invalid_axis"
 
 
 class InvalidHandleError(CallerError, LookupError):

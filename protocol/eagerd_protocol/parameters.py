@@ -117,21 +117,46 @@ def as_device(value: object) -> None:
         raise InvalidArgumentError(f"unknown device {value!r}; the only one is 'cpu'")
 
 
+def as_order(value: object) -> Wire:
+    """The order of a norm: a number, or "fro" or "nuc"."""
+    if isinstance(value, str):
+        if value not in ("fro", "nuc"):
+            raise InvalidArgumentError(f"the order of a norm is a number, 'fro' or 'nuc', not {value!r}")
+        return value
+    order = None if isinstance(value, bool) else as_scalar(value)
+    if order is None or isinstance(order, tuple):
+        raise InvalidTypeError(f"the order of a norm is a number, 'fro' or 'nuc', not {value!r}")
+    return order
+
+
+def as_axes(value: object) -> Wire:
+    """The axes of tensordot: how many, or a pair of lists of axes."""
+    if isinstance(value, tuple | list):
+        if len(value) != 2:
+            raise InvalidArgumentError(f"expected a number of axes or a pair of lists of axes, got {value!r}")
+        return tuple((axes,) if isinstance(axes, int) else axes for axes in map(as_ints, value))
+    return as_int(value)
+
+
 ELLIPSIS: Final = "..."
+INDEX_ARRAY: Final = "array"
+"""In a key: here stands the next of the index operands."""
 
 
 def as_key(value: object) -> tuple[Wire, ...]:
-    """A basic index: integers, slices, ellipsis and newaxis, in a tuple or alone.
+    """An index: integers, slices, ellipsis, newaxis and places of index operands, in a tuple or alone.
 
-    On the wire a slice is ("slice", start, stop, step), an ellipsis "...", newaxis nil.
+    On the wire a slice is ("slice", start, stop, step), an ellipsis "...", newaxis nil, an index operand "array".
     """
     items = value if isinstance(value, tuple) else (value,)
     return tuple(_as_key_item(item) for item in items)
 
 
 def _as_key_item(item: object) -> Wire:
-    if item is None or item is Ellipsis or (isinstance(item, str) and item == ELLIPSIS):
+    if item is None or item is Ellipsis:
         return None if item is None else ELLIPSIS
+    if isinstance(item, str) and item in (ELLIPSIS, INDEX_ARRAY):
+        return item
     if isinstance(item, slice):
         return ("slice", *(as_optional_int(part) for part in (item.start, item.stop, item.step)))
     if isinstance(item, tuple) and len(item) == 4 and item[0] == "slice":
@@ -140,15 +165,22 @@ def _as_key_item(item: object) -> Wire:
         return as_int(item)
     except InvalidTypeError:
         raise InvalidIndexError(
-            f"an index may hold integers, slices, ... and None, not {type(item).__name__}; "
-            "to pick by an array use take, to pick by a mask use where"
+            f"an index holds integers, slices, ..., None, and arrays of integers or booleans, not {type(item).__name__}"
         ) from None
 
 
-def key_from_wire(key: Iterable[Wire]) -> tuple[Any, ...]:
-    """The inverse of `as_key`."""
+def key_from_wire(key: Iterable[Wire], indices: Iterable[Any] = ()) -> tuple[Any, ...]:
+    """The inverse of `as_key`, with the index operands in their places."""
+    remaining = iter(indices)
     return tuple(
-        Ellipsis if item == ELLIPSIS else slice(*item[1:]) if isinstance(item, tuple) else item for item in key
+        Ellipsis
+        if item == ELLIPSIS
+        else next(remaining)
+        if item == INDEX_ARRAY
+        else slice(*item[1:])
+        if isinstance(item, tuple)
+        else item
+        for item in key
     )
 
 
@@ -167,4 +199,6 @@ KINDS: Final[dict[str, Callable[[object], Wire]]] = {
     "text": as_text,
     "device": as_device,
     "key": as_key,
+    "order": as_order,
+    "axes": as_axes,
 }

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from eagerd_daemon.kernels import run_kernel
-from eagerd_protocol.catalogue import CATALOGUE, Planner
+from eagerd_protocol.catalogue import CATALOGUE
 from eagerd_protocol.errors import CallerError, EagerdError, InvalidArgumentError, InvalidIndexError, InvalidTypeError
+from eagerd_protocol.planner import Planner
 from eagerd_protocol.specs import ArraySpec
 
 REAL = ("bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "float32", "float64")
