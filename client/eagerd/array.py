@@ -12,6 +12,7 @@ from eagerd_protocol.errors import (
     InvalidHandleError,
     InvalidTypeError,
 )
+from eagerd_protocol.limits import INLINE_BYTES
 from eagerd_protocol.parameters import INDEX_ARRAY, as_key
 from eagerd_protocol.specs import ArraySpec
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from eagerd.namespace import Namespace
     from eagerd.session import EagerSession
 
+_DLPACK_CPU = (1, 0)  # kDLCPU, and its number
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -122,18 +124,40 @@ class Array:
         return np.array(view) if copy else view
 
     def __array_namespace__(self, *, api_version: str | None = None) -> "Namespace":
-        namespace = self.session.namespace
-        if api_version is not None and api_version > namespace.__array_api_version__:
-            raise InvalidArgumentError(
-                f"array API {api_version} is not supported; {namespace.__array_api_version__} is"
-            )
-        return namespace
+        """Return the session's namespace, as the array API standard of that version has it."""
+        return self.session.namespace.of_version(api_version)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.numpy().__dlpack__(**options)
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export the value as a DLPack capsule: read-only, and of shared memory with no copy where `numpy` is.
+
+        A consumer of DLPack 0 cannot be told that memory is read-only, and is given a copy.
+
+        Raises
+        ------
+        BufferError
+            Another device than the CPU is asked for; or `copy` is False, and a copy would be needed.
+        """
+        if stream is not None:
+            raise InvalidArgumentError(f"memory of the CPU has no stream {stream!r}")
+        if dl_device is not None and tuple(dl_device) != _DLPACK_CPU:
+            raise BufferError(f"the array is on the CPU, DLPack device {_DLPACK_CPU}, and not on {dl_device}")
+        view = self.numpy()
+        if max_version is None or max_version[0] < 1:
+            # A value that came in the reply is this caller's alone: made writable, not shared.
+            if copy is False and view.nbytes > INLINE_BYTES:
+                raise BufferError("shared memory is read-only, which DLPack 0 cannot say; ask for max_version=(1, 0)")
+            view = view.copy()
+        return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # kDLCPU
+        return _DLPACK_CPU
 
     def item(self) -> bool | int | float | complex:
         """Return the only element as a Python scalar."""

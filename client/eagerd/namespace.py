@@ -20,6 +20,7 @@ from eagerd_protocol.parameters import as_device
 if TYPE_CHECKING:
     from eagerd.session import EagerSession
 
+API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 _CONSTANTS: Final = {"e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None, "pi": np.pi}
 _FUNCTION_NAMES: Final = frozenset({*CATALOGUE, *ALIASES, *LOCAL_FUNCTIONS} - INDEXING)
 
@@ -27,11 +28,13 @@ _FUNCTION_NAMES: Final = frozenset({*CATALOGUE, *ALIASES, *LOCAL_FUNCTIONS} - IN
 class Namespace:
     """The functions, dtypes and constants of one session; `linalg`, `fft` and `special` are namespaces within."""
 
-    __array_api_version__ = "2025.12"
+    __array_api_version__: str
 
-    def __init__(self, session: "EagerSession", prefix: str = "") -> None:
+    def __init__(self, session: "EagerSession", prefix: str = "", api_version: str = API_VERSIONS[-1]) -> None:
         self._session = session
         self._prefix = prefix
+        self.__array_api_version__ = api_version
+        self._versions = {api_version: self}
 
     def __repr__(self) -> str:
         return f"<array namespace {self._prefix.rstrip('.') or 'of'} {self._session!r}>"
@@ -52,9 +55,9 @@ class Namespace:
         if full_name in ALIASES:
             found = getattr(self._session.namespace, ALIASES[full_name])
         elif full_name in CATALOGUE and full_name not in INDEXING:
-            found = make_function(CATALOGUE[full_name], self._session)
+            found = make_function(CATALOGUE[full_name], self._session, self.__array_api_version__)
         elif any(known.startswith(f"{full_name}.") for known in CATALOGUE):
-            found = Namespace(self._session, f"{full_name}.")
+            found = Namespace(self._session, f"{full_name}.", self.__array_api_version__)
         elif not self._prefix and name in _CONSTANTS:
             found = _CONSTANTS[name]
         elif not self._prefix and name in DTYPE_NAMES:
@@ -68,7 +71,17 @@ class Namespace:
 
     def __array_namespace_info__(self) -> NamespaceInfo:
         """Return what the namespace can do: capabilities, devices, dtypes."""
-        return NamespaceInfo()
+        return NamespaceInfo(self.__array_api_version__)
+
+    def of_version(self, api_version: str | None) -> "Namespace":
+        """Return the namespace as a version of the standard has it; None for this one."""
+        if api_version is None:
+            return self
+        if api_version not in API_VERSIONS:
+            raise InvalidArgumentError(f"array API {api_version!r} is not known; known are {', '.join(API_VERSIONS)}")
+        if api_version not in self._versions:
+            self._versions[api_version] = Namespace(self._session, api_version=api_version)
+        return self._versions[api_version]
 
     def asarray(
         self, obj: object, /, *, dtype: object = None, device: object = None, copy: bool | None = None
@@ -124,7 +137,7 @@ def _hint(name: str) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def make_function(operation: Operation, session: "EagerSession") -> Callable[..., Any]:
+def make_function(operation: Operation, session: "EagerSession", api_version: str) -> Callable[..., Any]:
     """Compile the function of a catalogue row: its signature exactly, and one call."""
     short = operation.name.rpartition(".")[2]
     parts, markers = _parts_of(operation)
@@ -138,7 +151,7 @@ def make_function(operation: Operation, session: "EagerSession") -> Callable[...
             line = f"if {parameter.name} {compare} {default!r}: {line}"
         lines.append(f"    {line}")
     lines.append(f"    return finish(run({operation.name!r}, ({operands}), given))")
-    scope: dict[str, Any] = {"run": session.run, "finish": _finisher(operation)}
+    scope: dict[str, Any] = {"run": session.run, "finish": _finisher(operation, api_version)}
     exec("\n".join(lines), scope)
     function: Callable[..., Any] = scope[short]
     function.__doc__ = f"``{operation.name}`` of the array API standard, computed by the daemon.{markers}"
@@ -159,12 +172,14 @@ def _parts_of(operation: Operation) -> tuple[str, str]:
     return ast.unparse(arguments), outputs
 
 
-def _finisher(operation: Operation) -> Callable[[tuple[Array, ...]], Any]:
+def _finisher(operation: Operation, api_version: str) -> Callable[[tuple[Array, ...]], Any]:
     """Return what makes the function's result of the outputs: the only one, a tuple, or a named tuple."""
     if operation.outputs:
         name = operation.name.rpartition(".")[2].title().replace("_", "") + "Result"
         result_type: Any = NamedTuple(name, [(output, Array) for output in operation.outputs])  # type: ignore[misc]
         return lambda outputs: result_type(*outputs)
+    if operation.has_many_outputs and operation.is_variadic and api_version < "2025.12":
+        return list  # of broadcast_arrays and meshgrid, as the standard had it
     if operation.has_many_outputs:
         return lambda outputs: outputs
     return lambda outputs: outputs[0]

@@ -13,6 +13,9 @@ from eagerd_protocol.parameters import as_device
 class NamespaceInfo:
     """Capabilities, devices and dtypes of the array namespace."""
 
+    def __init__(self, api_version: str) -> None:
+        self._api_version = api_version
+
     def capabilities(self) -> dict[str, Any]:
         """Return what the namespace can do that the standard leaves open."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_DIMENSIONS}
@@ -42,6 +45,6 @@ class NamespaceInfo:
         kinds = tuple(BOOL if one == "bool" else one for one in kinds)
         return {name: dtype for name, dtype in standard.items() if isdtype(dtype, kinds)}
 
-    def devices(self) -> list[str]:
-        """Return all devices."""
-        return ["cpu"]
+    def devices(self) -> tuple[str, ...] | list[str]:
+        """Return all devices: a tuple, and before version 2025.12 of the standard a list."""
+        return ("cpu",) if self._api_version >= "2025.12" else ["cpu"]

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from eagerd_daemon import special_cases
 from eagerd_protocol.catalogue import CATALOGUE
 from eagerd_protocol.errors import OperationFailedError
 from eagerd_protocol.operation import Operation
@@ -182,6 +183,9 @@ def _erf(x: AnyArray) -> Any:
 
 
 _OWN: Final[dict[str, Kernel]] = {
+    "floor_divide": special_cases.floor_divide,
+    "expm1": special_cases.expm1,
+    "tanh": special_cases.tanh,
     "astype": _astype,
     "imag": _imag,
     "clip": _clip,
