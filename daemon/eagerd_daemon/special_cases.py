@@ -21,7 +21,7 @@ def floor_divide(x1: Any, x2: Any) -> AnyArray:
 
 
 def expm1(x: AnyArray) -> AnyArray:
-    """``exp(x) - 1``; complex infinities and NaN are those of exp."""
+    """``exp(x) - 1``; complex infinities and NaN are those of exp, and of either zero comes +0."""
     result = np.asarray(np.expm1(x))
     if result.dtype.kind == "c":
         special = ~np.isfinite(x)
@@ -29,6 +29,7 @@ def expm1(x: AnyArray) -> AnyArray:
             values = np.exp(x[special])
             values.real -= 1
             result[special] = values
+        result.real[x == 0] = 0
     return result
 
 
