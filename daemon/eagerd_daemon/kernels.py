@@ -65,9 +65,14 @@ def _take(x: AnyArray, indices: AnyArray, *, axis: int | None) -> AnyArray:
     return np.take(x, indices, axis=0 if axis is None else axis)
 
 
-def _getitem(x: AnyArray, *, key: Sequence[Any]) -> AnyArray:
+def _basic_index(key: Sequence[Any]) -> tuple[Any, ...]:
+    """The index of a key without arrays; with an ellipsis a single element is a view, too."""
     index = key_from_wire(key)
-    return x[index if Ellipsis in index else (*index, ...)]  # with an ellipsis a single element is a view, too
+    return index if Ellipsis in index else (*index, ...)
+
+
+def _getitem(x: AnyArray, *, key: Sequence[Any]) -> AnyArray:
+    return np.asarray(x[_basic_index(key)])
 
 
 def _gather(x: AnyArray, *indices: AnyArray, key: Sequence[Any]) -> AnyArray:
@@ -75,7 +80,7 @@ def _gather(x: AnyArray, *indices: AnyArray, key: Sequence[Any]) -> AnyArray:
 
 
 def _assign(x: AnyArray, value: Any, *indices: AnyArray, key: Sequence[Any]) -> AnyArray:
-    x[key_from_wire(key, indices)] = value
+    x[key_from_wire(key, indices) if indices else _basic_index(key)] = value
     return x
 
 
@@ -158,6 +163,13 @@ def _pinv(x: AnyArray, rtol: Any) -> AnyArray:
     return np.linalg.pinv(x, rtol=rtol)
 
 
+def _along_axes(function: Callable[..., AnyArray]) -> Kernel:
+    def kernel(x: AnyArray, *, s: Any, axes: Any, norm: Any) -> AnyArray:
+        return function(x, (s,) if isinstance(s, int) else s, (axes,) if isinstance(axes, int) else axes, norm)
+
+    return kernel
+
+
 def _frequencies(function: Callable[..., AnyArray]) -> Kernel:
     def kernel(*, n: int, d: float, dtype: str | None) -> AnyArray:
         return function(n, d).astype(dtype or "float64", copy=False)
@@ -218,6 +230,10 @@ _OWN: Final[dict[str, Kernel]] = {
     "linalg.eigvals": _eigvals,
     "linalg.matrix_rank": _matrix_rank,
     "linalg.pinv": _pinv,
+    "fft.fftn": _along_axes(np.fft.fftn),
+    "fft.ifftn": _along_axes(np.fft.ifftn),
+    "fft.rfftn": _along_axes(np.fft.rfftn),
+    "fft.irfftn": _along_axes(np.fft.irfftn),
     "fft.fftfreq": _frequencies(np.fft.fftfreq),
     "fft.rfftfreq": _frequencies(np.fft.rfftfreq),
     "special.erf": _erf,

@@ -73,6 +73,8 @@ def arange(_: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
     try:
         steps = -((start - stop) // step) if isinstance(step, int) else math.ceil((stop - start) / step)
         length = max(0, int(steps))
+        if length == 0 and stop != start and (stop > start) == (step > 0):
+            length = 1  # a step so long, or infinite, that the division gave 0
     except (ValueError, OverflowError):
         raise InvalidArgumentError(f"arange from {start} to {stop} by {step} has no finite length") from None
     is_integer = all(isinstance(v, int) for v in (start, stop, step))

@@ -80,9 +80,11 @@ def _transformed(
     of_real = name in ("rfft", "rfftn", "ihfft")
     if of_real and x.dtype.kind == "c":
         raise InvalidTypeError(f"defined for real values, not for {x.dtype}")
+    if to_real and x.dtype.name == "float16":  # numpy 2.4 computes it wrongly
+        raise InvalidTypeError("not defined for float16; convert it: astype(x, xp.float32)")
     for position, axis in enumerate(axes):
         is_last = position == len(axes) - 1
-        n = shape[axis] if sizes is None else sizes[position]
+        n = shape[axis] if sizes is None or sizes[position] == -1 else sizes[position]
         if sizes is None and is_last and to_real:
             n = _double(n)
         if n < 1:
@@ -122,5 +124,6 @@ rfftfreq: Rule = partial(frequencies, _half)
 def shift(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
     """Shape and dtype of the operand."""
     x = array(operands[0])
-    normalize_axes(parameters["axes"], len(x.shape))
+    if not normalize_axes(parameters["axes"], len(x.shape)):
+        raise InvalidArgumentError("a shift needs at least one axis")
     return (x,)

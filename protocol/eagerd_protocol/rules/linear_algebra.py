@@ -255,10 +255,10 @@ def matrix_norm(operands: Sequence[OperandSpec], parameters: Parameters) -> Outp
     """One real number for each matrix."""
     x = check_matrix(operands[0])
     (dtype,) = probe(_matrix_norm_of_one, x.dtype, parameters["ord"])
-    if parameters["ord"] in (1, -1, 2, -2, float("inf"), float("-inf")):
-        reduces_nothing = 0 in x.shape[-2:]
-        if reduces_nothing:
-            raise InvalidArgumentError(f"order {parameters['ord']} of a matrix without elements (shape {x.shape})")
+    _, m, n = _split(x)
+    smallest_of = {-1: n, -2: min(m, n), float("-inf"): m}  # columns' sums, singular values, rows' sums
+    if smallest_of.get(parameters["ord"]) == 0:
+        raise InvalidArgumentError(f"order {parameters['ord']} of matrices without elements (shape {x.shape})")
     return (ArraySpec(reduced(shape_of(x), (-2, -1), parameters["keepdims"]), dtype),)
 
 

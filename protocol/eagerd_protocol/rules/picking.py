@@ -27,9 +27,10 @@ def take(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
             raise InvalidArgumentError(f"axis must be given for an array of {len(x.shape)} dimensions")
         axis = 0
     axis = normalize_axis(axis, len(x.shape))
-    if shape_of(x)[axis] == 0 and indices.size:
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    if shape_of(x)[axis] == 0 and 0 not in shape:
         raise InvalidIndexError(f"axis {axis} of shape {x.shape} has nothing to take")
-    return (ArraySpec((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype),)
+    return (ArraySpec(shape, x.dtype),)
 
 
 def nonzero(operands: Sequence[OperandSpec], _: Parameters) -> Outputs:
@@ -61,10 +62,11 @@ def take_along_axis(operands: Sequence[OperandSpec], parameters: Parameters) -> 
     if len(a) != len(b):
         raise InvalidArgumentError(f"indices of {len(b)} dimensions for an array of {len(a)}")
     axis = normalize_axis(parameters["axis"], len(a))
-    if a[axis] == 0 and indices.size:
-        raise InvalidIndexError(f"axis {axis} of shape {a} has nothing to take")
     rest = broadcast((*a[:axis], 1, *a[axis + 1 :]), (*b[:axis], 1, *b[axis + 1 :]))
-    return (ArraySpec((*rest[:axis], b[axis], *rest[axis + 1 :]), x.dtype),)
+    shape = (*rest[:axis], b[axis], *rest[axis + 1 :])
+    if a[axis] == 0 and 0 not in shape:
+        raise InvalidIndexError(f"axis {axis} of shape {a} has nothing to take")
+    return (ArraySpec(shape, x.dtype),)
 
 
 def searchsorted(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:

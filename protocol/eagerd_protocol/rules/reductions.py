@@ -46,7 +46,10 @@ def averaging(operands: Sequence[OperandSpec], parameters: Parameters) -> Output
     """Shape without the axes; integers give the default float, complex numbers a real variance."""
     x = array(operands[0])
     dtype = DEFAULT_FLOAT if x.dtype.kind in "iub" else x.dtype
-    if parameters.get("correction") is not None:
+    correction = parameters.get("correction")
+    if correction is not None:
+        if isinstance(correction, tuple):
+            raise InvalidTypeError("correction must be real")
         dtype = real_dtype(dtype)
     return (ArraySpec(reduced(shape_of(x), parameters["axis"], parameters["keepdims"]), dtype),)
 

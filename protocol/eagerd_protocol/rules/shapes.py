@@ -145,8 +145,12 @@ def roll(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
     """Shape and dtype of the operand."""
     x = array(operands[0])
     shift, axis = parameters["shift"], parameters["axis"]
+    if shift == ():
+        raise InvalidArgumentError("roll needs at least one shift")
     if isinstance(shift, tuple) and (not isinstance(axis, tuple) or len(axis) != len(shift)):
         raise InvalidArgumentError(f"a tuple of {len(shift)} shifts needs a tuple of as many axes, not {axis}")
+    if axis == ():
+        raise InvalidArgumentError("roll needs at least one axis; leave it out to roll all elements as one row")
     for one in axis if isinstance(axis, tuple) else () if axis is None else (axis,):
         normalize_axis(one, len(x.shape))
     return (x,)
