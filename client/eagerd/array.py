@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from eagerd.display import as_html, as_text
 from eagerd.releases import HandleReference
 from eagerd_protocol.dtypes import DType
 from eagerd_protocol.errors import (
@@ -42,8 +43,22 @@ class Array:
         self._spec = spec
 
     def __repr__(self) -> str:
-        state = "released" if self._reference is None else f"handle {self._reference.handle}"
-        return f"<eagerd.Array {self._spec.shape} {self._spec.dtype}, {state}>"
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def __copy__(self) -> "Array":
+        return self.astype(self.dtype)
+
+    def __deepcopy__(self, _: object) -> "Array":
+        return self.astype(self.dtype)
+
+    def __reduce__(self) -> Any:
+        raise InvalidTypeError(
+            "an array cannot be pickled, for its handle means nothing elsewhere; send array.numpy(), "
+            "or publish it and attach to it in the other process"
+        )
 
     # What it is
 
@@ -90,10 +105,20 @@ class Array:
             raise InvalidArgumentError(f"unknown device {device!r} or stream {stream!r}; the only device is 'cpu'")
         return self
 
-    def known_spec(self) -> ArraySpec:
+    @property
+    def is_released(self) -> bool:
+        """Whether the handle was let go of."""
+        return self._reference is None
+
+    @property
+    def likely_shape(self) -> tuple[int | None, ...]:
+        """The dimensions without a round trip; None where one depends on data and nobody has asked yet."""
+        return self._spec.shape
+
+    def known_spec(self, timeout: float | None = None) -> ArraySpec:
         """Return shape and dtype with no dimension unknown, after a round trip if need be."""
         if not self._spec.is_known:
-            self._spec = self.session.describe(self.handle)
+            self._spec = self.session.describe(self.handle, timeout)
         return self._spec
 
     # Its value
@@ -110,10 +135,14 @@ class Array:
         EagerdError
             What went wrong in the operation that should have made this array.
         """
+        view = self.fetch()
+        return np.array(view) if copy else view
+
+    def fetch(self, timeout: float | None = None) -> "np.ndarray[Any, Any]":
+        """Return what `numpy` does without a copy, with a timeout in seconds of its own."""
         if self._reference is None:
             raise InvalidHandleError("this array was released")
-        view = self.session.fetch(self._reference)
-        return np.array(view) if copy else view
+        return self.session.fetch(self._reference, timeout)
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> "np.ndarray[Any, Any]":
         view = self.numpy()

@@ -33,6 +33,7 @@ class Namespace:
     def __init__(self, session: "EagerSession", prefix: str = "", api_version: str = API_VERSIONS[-1]) -> None:
         self._session = session
         self._prefix = prefix
+        self.__name__ = f"eagerd.{prefix}".rstrip(".")  # array-api-compat knows namespaces by it
         self.__array_api_version__ = api_version
         self._versions = {api_version: self}
 
@@ -145,13 +146,15 @@ def make_function(operation: Operation, session: "EagerSession", api_version: st
     lines = [f"def {short}({parts}):", "    given = {}"]
     for parameter in operation.attributes.values():
         line = f"given[{parameter.name!r}] = {parameter.name}"
+        if parameter.name == "fill_value":  # scipy fills with arrays of no dimensions, as numpy lets it
+            line += ".item() if type(fill_value) is Array else fill_value"
         default = parameter.default
         if not parameter.is_required:
             compare = "is not" if default is None or isinstance(default, bool) else "!="
             line = f"if {parameter.name} {compare} {default!r}: {line}"
         lines.append(f"    {line}")
     lines.append(f"    return finish(run({operation.name!r}, ({operands}), given))")
-    scope: dict[str, Any] = {"run": session.run, "finish": _finisher(operation, api_version)}
+    scope: dict[str, Any] = {"Array": Array, "run": session.run, "finish": _finisher(operation, api_version)}
     exec("\n".join(lines), scope)
     function: Callable[..., Any] = scope[short]
     function.__doc__ = f"``{operation.name}`` of the array API standard, computed by the daemon.{markers}"

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -76,6 +77,7 @@ _CLOSE_GRACE_SECONDS: Final = 1.0
 """How long queued operations may still run when their session closes; then they are cancelled."""
 
 _PLANNER: Final = Planner()
+_COUNT: Final = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class EagerSession:
     memory_limit
         Bytes that the session's tensors may take; None: the daemon's limit.
     label
-        A name for people, in the daemon's logs and listings.
+        A name for people, in the daemon's logs and listings; None: the process's number and the session's in it.
     timeout
         Seconds that any call may wait for the daemon.
 
@@ -139,6 +141,8 @@ class EagerSession:
             raise InvalidArgumentError(f"memory_limit is a positive number of bytes, not {memory_limit!r}")
         if not timeout > 0:
             raise InvalidArgumentError(f"timeout is a positive number of seconds, not {timeout!r}")
+        # So that an array's text, the daemon's logs and its listings name one session alike.
+        self.label: Final = f"{os.getpid()}-{next(_COUNT)}" if label is None else label
         self._is_sync = execution == "sync"
         self._timeout = float(timeout)
         self._lock = threading.Lock()
@@ -152,7 +156,7 @@ class EagerSession:
 
         self._connection: Connection = open_connection(find_daemon(address), self._timeout)
         try:
-            message = OpenSession(next(self._connection.numbers), self.cleanup.name, memory_limit, label)
+            message = OpenSession(next(self._connection.numbers), self.cleanup.name, memory_limit, self.label)
             opened, _ = self._connection.request(message, self._timeout)
         except BaseException:
             close_connection(self._connection)
@@ -169,7 +173,7 @@ class EagerSession:
 
     def __repr__(self) -> str:
         state = "open" if self._end is None else "closed"
-        return f"<EagerSession at {self.address}: {state}, {self.cleanup}>"
+        return f"<EagerSession {self.label!r} at {self.address}: {state}, {self.cleanup}>"
 
     def __enter__(self) -> Self:
         return self
@@ -394,16 +398,16 @@ class EagerSession:
             with self._lock:
                 self._append(step_to_wire(Abandon(reservation)))
 
-    def describe(self, handle: int) -> ArraySpec:
+    def describe(self, handle: int, timeout: float | None = None) -> ArraySpec:
         """Ask for a shape that depends on data; raises the error of a failed operation."""
-        reply = self._ask(Describe(self._number(), handle))
+        reply = self._ask(Describe(self._number(), handle), timeout)
         assert isinstance(reply, Described)
         return ArraySpec(reply.shape, dtype_from_name(reply.dtype))
 
-    def fetch(self, reference: HandleReference) -> "np.ndarray[Any, Any]":
+    def fetch(self, reference: HandleReference, timeout: float | None = None) -> "np.ndarray[Any, Any]":
         """Return a read-only view of a value: of shared memory, or of the reply's bytes where it is small."""
         number = self._number()
-        reply, frame = self._ask_with_frame(Fetch(number, reference.handle), None)
+        reply, frame = self._ask_with_frame(Fetch(number, reference.handle), timeout)
         assert isinstance(reply, Value)
         dtype = dtype_from_name(reply.dtype)
         if reply.segment is None:

@@ -150,6 +150,11 @@ def _eigvals(x: AnyArray) -> AnyArray:
     return _as_complex(np.linalg.eigvals(x))
 
 
+def _unique_values(x: AnyArray) -> AnyArray:
+    """Sorted, which the standard leaves open and scikit-learn counts on."""
+    return np.unique(x, equal_nan=False)
+
+
 def _as_complex(x: AnyArray) -> AnyArray:
     """numpy gives real eigenvalues where it can, which would make the dtype depend on data."""
     return x.astype(np.result_type(x, np.complex64), copy=False)
@@ -216,6 +221,7 @@ _OWN: Final[dict[str, Kernel]] = {
     "tile": _tile,
     "diff": _diff,
     "searchsorted": _searchsorted,
+    "unique_values": _unique_values,
     "full": _full,
     "full_like": _full_like,
     "empty_like": _like(np.empty),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from eagerd_protocol.errors import EagerdError, InvalidArgumentError
+from eagerd_protocol.errors import EagerdError, InvalidArgumentError, InvalidTypeError
 from eagerd_protocol.limits import INLINE_BYTES
 from eagerd_protocol.parameters import KINDS
 from eagerd_protocol.rules.checks import Rule
@@ -123,7 +123,7 @@ class Operation:
             raise InvalidArgumentError(f"{self.name} takes {at_least}{len(fixed)} operands, not {len(operands)}")
         for parameter, operand in zip(fixed, operands, strict=False):
             if operand is None and parameter.is_required:
-                raise InvalidArgumentError(f"{self.name} needs the operand {parameter.name!r}")
+                raise InvalidTypeError(f"{self.name} needs the operand {parameter.name!r}")
         try:
             outputs = self.rule(operands, parameters)
         except EagerdError as error:
