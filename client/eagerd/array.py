@@ -138,11 +138,11 @@ class Array:
         view = self.fetch()
         return np.array(view) if copy else view
 
-    def fetch(self, timeout: float | None = None) -> "np.ndarray[Any, Any]":
-        """Return what `numpy` does without a copy, with a timeout in seconds of its own."""
+    def fetch(self, timeout: float | None = None, *, is_private: bool = False) -> "np.ndarray[Any, Any]":
+        """Return what `numpy` does without a copy, with a timeout in seconds of its own; see `EagerSession.fetch`."""
         if self._reference is None:
             raise InvalidHandleError("this array was released")
-        return self.session.fetch(self._reference, timeout)
+        return self.session.fetch(self._reference, timeout, is_private=is_private)
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> "np.ndarray[Any, Any]":
         view = self.numpy()
@@ -166,7 +166,8 @@ class Array:
     ) -> Any:
         """Export the value as a DLPack capsule: read-only, and of shared memory with no copy where `numpy` is.
 
-        A consumer of DLPack 0 cannot be told that memory is read-only, and is given a copy.
+        A consumer that ignores the read-only flag, as torch does, writes to pages of its own. One of DLPack 0
+        cannot be told, and is given a copy.
 
         Raises
         ------
@@ -177,7 +178,7 @@ class Array:
             raise InvalidArgumentError(f"memory of the CPU has no stream {stream!r}")
         if dl_device is not None and tuple(dl_device) != _DLPACK_CPU:
             raise BufferError(f"the array is on the CPU, DLPack device {_DLPACK_CPU}, and not on {dl_device}")
-        view = self.numpy()
+        view = self.fetch(is_private=True)
         if max_version is None or max_version[0] < 1:
             # A value that came in the reply is this caller's alone: made writable, not shared.
             if copy is False and view.nbytes > INLINE_BYTES:

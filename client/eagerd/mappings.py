@@ -36,9 +36,9 @@ class Mapping:
 
     __slots__ = ("bytes",)
 
-    def __init__(self, fd: int, nbytes: int, *, writable: bool) -> None:
-        protection = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
-        mapped = mmap.mmap(fd, nbytes, mmap.MAP_SHARED, protection)
+    def __init__(self, fd: int, nbytes: int, *, writable: bool, is_private: bool = False) -> None:
+        protection = mmap.PROT_READ | mmap.PROT_WRITE if writable or is_private else mmap.PROT_READ
+        mapped = mmap.mmap(fd, nbytes, mmap.MAP_PRIVATE if is_private else mmap.MAP_SHARED, protection)
         self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(mapped, np.uint8)
 
 
@@ -81,18 +81,27 @@ class Mappings:
             This process or the daemon has no file descriptor left for it.
         """
         mapping = self._cache.get((segment, writable))
-        if mapping is not None:
-            return mapping
+        if mapping is None:
+            mapping = self._cache[segment, writable] = self._map(segment, writable=writable)
+        return mapping
+
+    def get_private(self, segment: int) -> Mapping:
+        """Return a mapping of a segment that is nobody else's: shared memory, until it is written.
+
+        For consumers that do not keep to read-only memory. It must not be cached: a page that was written keeps
+        what was written when the segment is used again.
+        """
+        return self._map(segment, writable=False, is_private=True)
+
+    def _map(self, segment: int, *, writable: bool, is_private: bool = False) -> Mapping:
         with self._lock:
             fd, nbytes = self._request(SegmentRequest(segment, writable))
-            try:
-                mapping = Mapping(fd, nbytes, writable=writable)
-            except OSError as error:
-                raise ResourceExhaustedError(f"cannot map {nbytes} bytes of shared memory: {error.strerror}") from None
-            finally:
-                os.close(fd)
-            self._cache[segment, writable] = mapping
-        return mapping
+        try:
+            return Mapping(fd, nbytes, writable=writable, is_private=is_private)
+        except OSError as error:
+            raise ResourceExhaustedError(f"cannot map {nbytes} bytes of shared memory: {error.strerror}") from None
+        finally:
+            os.close(fd)
 
     def drop(self, segments: "tuple[int, ...]") -> None:
         """Forget segments that the daemon let go of; views that exist stay valid."""

@@ -404,16 +404,24 @@ class EagerSession:
         assert isinstance(reply, Described)
         return ArraySpec(reply.shape, dtype_from_name(reply.dtype))
 
-    def fetch(self, reference: HandleReference, timeout: float | None = None) -> "np.ndarray[Any, Any]":
-        """Return a read-only view of a value: of shared memory, or of the reply's bytes where it is small."""
+    def fetch(
+        self, reference: HandleReference, timeout: float | None = None, *, is_private: bool = False
+    ) -> "np.ndarray[Any, Any]":
+        """Return a read-only view of a value: of shared memory, or of the reply's bytes where it is small.
+
+        A private view is of a mapping of its own: whoever writes to it all the same, writes to a copy.
+        """
         number = self._number()
         reply, frame = self._ask_with_frame(Fetch(number, reference.handle), timeout)
         assert isinstance(reply, Value)
         dtype = dtype_from_name(reply.dtype)
         if reply.segment is None:
             return np.ndarray(reply.shape, dtype, frame, reply.offset, reply.strides)
-        mapping = self._connection.mappings.get(reply.segment)
-        return view_of(mapping, reply.shape, dtype, reply.offset, reply.strides, reference)
+        mappings = self._connection.mappings
+        mapping = mappings.get_private(reply.segment) if is_private else mappings.get(reply.segment)
+        view = view_of(mapping, reply.shape, dtype, reply.offset, reply.strides, reference)
+        view.flags.writeable = False
+        return view
 
     # What the flusher calls
 

@@ -1,11 +1,13 @@
 """Arrays through a real daemon: indexing, scalars, texts, values bit for bit, and nothing left behind."""
 
 import copy
+import ctypes
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 import eagerd
@@ -209,6 +211,25 @@ def test_unique_values_are_sorted_and_fill_values_may_be_arrays(session: EagerSe
     xp = session.namespace
     assert xp.unique_values(xp.asarray(np.arange(30) * 7 % 10)).numpy().tolist() == list(range(10))
     assert xp.full((2,), xp.asarray(3), dtype=xp.int8).numpy().tolist() == [3, 3]
+
+
+# DLPack
+
+
+def test_dlpack_exports_shared_memory_and_a_write_to_it_stays_there(session: EagerSession) -> None:
+    xp = session.namespace
+    array = xp.ones((8_000_000,)) + 1.0
+    session.synchronize()
+    private = psutil.Process().memory_full_info().uss
+    view = np.from_dlpack(array)
+    assert (view[0], view.sum(), view.flags.writeable) == (2.0, 16_000_000.0, False)
+    assert psutil.Process().memory_full_info().uss < private + 8_000_000
+    ctypes.c_double.from_address(view.ctypes.data).value = 5.0  # as torch would, which knows no read-only tensors
+    assert view[0] == 5.0
+    assert array.numpy()[0] == np.from_dlpack(array)[0] == float(array[0]) == 2.0
+    del array
+    session.synchronize()
+    assert view[-1] == 2.0
 
 
 # Texts
