@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -59,11 +60,18 @@ def normalize_axes(axes: int | Sequence[int] | None, dimensions: int) -> Shape:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    try:
-        return check_size(np.broadcast_shapes(*shapes))
-    except ValueError:
-        listed = ", ".join(map(str, shapes))
-        raise InvalidArgumentError(f"shapes {listed} cannot be broadcast together") from None
+    """The shape that all broadcast to. Not numpy's: that fails on shapes which no memory holds, and is slower."""
+    if len(set(shapes)) == 1:
+        return shapes[0]
+    result: list[int] = []
+    for sizes in zip_longest(*map(reversed, shapes), fillvalue=1):
+        size = 1
+        for n in sizes:
+            if n not in (1, size) and size != 1:
+                raise InvalidArgumentError(f"shapes {', '.join(map(str, shapes))} cannot be broadcast together")
+            size = size if n == 1 else n
+        result.append(size)
+    return check_size(result[::-1])
 
 
 def promote(*operands: OperandSpec | DType) -> DType:
