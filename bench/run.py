@@ -203,6 +203,35 @@ def measure_round(session: EagerSession, minimal: Minimal, seconds: float, daemo
     return found
 
 
+def measure_fill(session: EagerSession, seconds: float, daemon: psutil.Process) -> dict[str, Any]:
+    """Fill a table of 64 MB row by row, here and there; a copy of it for each row would show in time and memory."""
+    xp = session.namespace
+    rows, columns = 8192, 1024
+    row = np.random.default_rng(1).random(columns)
+    here, there = np.zeros((rows, columns)), xp.zeros((rows, columns))
+    remote_row = xp.asarray(row)
+    session.synchronize()
+    start_bytes = peak_bytes = daemon.memory_info().rss
+
+    def fill_here() -> None:
+        for i in range(rows):
+            here[i] = row
+
+    def fill_there() -> None:
+        nonlocal peak_bytes
+        for i in range(rows):
+            there[i] = remote_row
+            if i % 512 == 0:
+                peak_bytes = max(peak_bytes, daemon.memory_info().rss)
+        session.synchronize()
+
+    ours, floor = microseconds(fill_there, seconds) / rows, microseconds(fill_here, seconds) / rows
+    return {
+        "Fill 64 MB row by row: one row": (ours, floor, "µs"),
+        "Fill 64 MB row by row: memory beside it": ((peak_bytes - start_bytes) / 2**20, None, "MiB"),
+    }
+
+
 def main() -> int:
     """Run the rounds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -225,7 +254,8 @@ def main() -> int:
             daemon = next(p for p in psutil.Process().children() if "eagerd_daemon" in " ".join(p.cmdline()))
             for number in range(rounds):
                 print(f"round {number + 1} of {rounds} …", file=sys.stderr, flush=True)
-                for name, values in measure_round(session, minimal, seconds, daemon).items():
+                found = measure_round(session, minimal, seconds, daemon) | measure_fill(session, seconds, daemon)
+                for name, values in found.items():
                     results.setdefault(name, []).append(values)
         minimal.close()
         server.join()

@@ -477,7 +477,7 @@ class EagerSession:
                 ("run", name, handles, operands, given, donated) if donated else ("run", name, handles, operands, given)
             )
             self._append(step)
-            if plan.cost_seconds > _DEAR_SECONDS and not plan.is_view:
+            if (plan.in_place_seconds if donated else plan.cost_seconds) > _DEAR_SECONDS and not plan.is_view:
                 self._send_batch()
         releases = self._releases
         outputs = tuple(

@@ -366,7 +366,11 @@ class Session:
         try:
             prepared = self._prepare(step)
             plan = prepared.plan
-            is_dear = plan.cost_seconds > INLINE_SECONDS or (plan.nbytes > INLINE_BYTES and not plan.is_view)
+            is_in_place = bool(step.donated) and _may_overwrite(step, prepared)
+            if is_in_place:
+                is_dear = plan.in_place_seconds > INLINE_SECONDS
+            else:
+                is_dear = plan.cost_seconds > INLINE_SECONDS or (plan.nbytes > INLINE_BYTES and not plan.is_view)
             if not may_be_dear and is_dear:
                 return False
             outputs = [self.table.check_new(handle) for handle in step.outputs]
@@ -380,7 +384,7 @@ class Session:
         self.strategy.safe_point()
         self.operations += 1
         try:
-            self._compute(step, prepared, outputs)
+            self._compute(step, prepared, outputs, is_in_place=is_in_place)
         except Exception as error:
             self._fail(step, error)
         del prepared  # the operands are pinned no more
@@ -431,10 +435,10 @@ class Session:
             )
         return Prepared(values, tensors, foreign, plan, parameters)
 
-    def _compute(self, step: Run, prepared: Prepared, outputs: list[int]) -> None:
+    def _compute(self, step: Run, prepared: Prepared, outputs: list[int], *, is_in_place: bool) -> None:
         operands, tensors, foreign, plan, parameters = prepared
         results: tuple[AnyArray, ...]
-        if step.donated and _may_overwrite(step, prepared):
+        if is_in_place:
             results = (kernels.run_in_place(step.operation, operands, parameters),)
         else:
             results = self._kernel(step.operation, operands, parameters, plan)

@@ -215,9 +215,11 @@ def _picking() -> Iterable[Operation]:
     yield row("unique_values", UNARY, partial(rule.unique, ("values",)), element_seconds=80e-9)
     # Reached by indexing, not by name: `INDEXING`.
     yield row("getitem", "(x, /, key: 'key')", indexing.getitem, is_view=True)
-    yield row("setitem", "(x, value, /, key: 'key')", indexing.setitem)
+    signature, size = "(x, value, /, key: 'key')", indexing.assigned_size
+    yield row("setitem", signature, indexing.setitem, size_in_place=size, element_seconds=1e-9)
     yield row("gather", "(x, /, *indices, key: 'key')", indexing.gather, element_seconds=5e-9)
-    yield row("scatter", "(x, value, /, *indices, key: 'key')", indexing.scatter, element_seconds=5e-9)
+    signature = "(x, value, /, *indices, key: 'key')"
+    yield row("scatter", signature, indexing.scatter, size_in_place=size, element_seconds=5e-9)
 
 
 def _creation() -> Iterable[Operation]:

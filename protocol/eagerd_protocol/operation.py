@@ -50,6 +50,9 @@ class Operation:
     work: Work | None = None
     """How much there is to do, where that is not the size of the largest operand or result: by operands, outputs."""
 
+    size_in_place: Callable[[Sequence[OperandSpec], Mapping[str, Any]], int] | None = None
+    """How many elements are written where the output may take the place of the first operand, if not all are."""
+
     is_view: bool = False
     """The outputs share their operand's memory."""
 
@@ -128,7 +131,10 @@ class Operation:
             outputs = self.rule(operands, parameters)
         except EagerdError as error:
             raise type(error)(f"{self.name}: {error}", **error.details) from None
-        return Plan(outputs, self._estimate_seconds(operands, outputs), self.is_view)
+        seconds = in_place_seconds = self._estimate_seconds(operands, outputs)
+        if self.size_in_place is not None:
+            in_place_seconds = _CALL_SECONDS + self.size_in_place(operands, parameters) * self.element_seconds
+        return Plan(outputs, seconds, in_place_seconds, self.is_view)
 
     def _estimate_seconds(self, operands: Sequence[OperandSpec], outputs: tuple[ArraySpec, ...]) -> float:
         if self.is_view:

@@ -38,6 +38,9 @@ class Plan(NamedTuple):
 
     outputs: tuple[ArraySpec, ...]
     cost_seconds: float
+    in_place_seconds: float
+    """The cost where the output may take the place of the first operand."""
+
     is_view: bool
     """The outputs share their operand's memory."""
 

@@ -45,6 +45,13 @@ def scatter(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
     return (array(x),)
 
 
+def assigned_size(operands: Sequence[OperandSpec], parameters: Parameters) -> int:
+    """About how many elements an assignment writes, or looks at in its index arrays."""
+    x, _, *indices = operands
+    arrays = [array(index) for index in indices]
+    return max(indexed(array(x), parameters["key"], arrays).size, *(index.size for index in arrays), 0)
+
+
 def _check_value(x: ArraySpec, value: OperandSpec, target: Dimensions) -> None:
     """Refuse a value that does not fit the target's shape, as far as that is known, or the array's dtype."""
     given = shape_of(value)
