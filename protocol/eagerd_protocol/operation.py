@@ -78,6 +78,16 @@ class Operation:
         return tuple(found)
 
     @cached_property
+    def public_signature(self) -> str:
+        """The signature as the standard has it, without our annotations."""
+        (function,) = ast.parse(f"def f{self.signature}: ...").body
+        assert isinstance(function, ast.FunctionDef)
+        arguments = function.args
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            argument.annotation = None
+        return f"({ast.unparse(arguments)})"
+
+    @cached_property
     def operands(self) -> tuple[Parameter, ...]:
         return tuple(p for p in self.parameters if p.kind.startswith("operand"))
 

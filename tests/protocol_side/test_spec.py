@@ -12,7 +12,7 @@ from eagerd_protocol import limits
 from eagerd_protocol.codec import decode_reply, decode_request, encode
 from eagerd_protocol.errors import WIRE_CODES
 from eagerd_protocol.memory_wire import REPLY_BYTES, REQUEST_BYTES
-from eagerd_protocol.messages import REPLY_TAGS, REQUEST_TAGS, STEP_TAGS, Value
+from eagerd_protocol.messages import REPLY_TAGS, REQUEST_TAGS, STEP_TAGS, Described, Value
 from tests.daemon_process import DaemonProcess
 from tests.end_to_end.raw_client import RawClient
 
@@ -82,10 +82,15 @@ def test_the_memory_sockets_structures_have_their_sizes() -> None:
     assert f"a request of {REQUEST_BYTES} bytes and reads a reply of {REPLY_BYTES}" in SPEC
 
 
-def test_the_batch_of_the_spec_works(daemon: DaemonProcess) -> None:
-    (shown,) = (example.values[1] for example in EXAMPLES if example.values[1][0] == "batch")  # type: ignore[index]
-    (answer,) = (example.values[1] for example in EXAMPLES if example.values[1][0] == "value")  # type: ignore[index]
+def test_the_batches_of_the_spec_work(daemon: DaemonProcess) -> None:
+    shown: list[Any] = [example.values[1] for example in EXAMPLES]
+    gather, add = (as_wire(message)[3] for message in shown if message[0] == "batch")
+    (answer,) = (message for message in shown if message[0] == "value")
     with RawClient(daemon.address) as raw:
         raw.batch(("put", 1, "float64", (2,), 0), frames=(np.asarray([1.0, 2.0]).tobytes(),))
-        told = raw.batch(*as_wire(shown)[3])
-        assert told == Value(*as_wire(answer)[1:])
+        assert raw.batch(*add) == Value(*as_wire(answer)[1:])
+    with RawClient(daemon.address) as raw:
+        raw.batch(("put", 4, "float64", (2, 3), 0), frames=(np.arange(6.0).tobytes(),))
+        raw.batch(("put", 7, "int64", (4,), 0), frames=(np.array([2, 0, 0, -1]).tobytes(),))
+        told = raw.batch(*gather, ("describe", 5, gather[0][2][0]))
+        assert told == Described(5, "float64", (2, 4))
