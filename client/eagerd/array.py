@@ -272,7 +272,9 @@ class Array:
         indices: list[Array] = []
         for item in key if isinstance(key, tuple) else (key,):
             if isinstance(item, list | np.ndarray | bool | np.bool_):
-                item = self.session.upload(item, None if np.size(item) else np.dtype(np.int64))
+                # numpy takes an empty list for floats, where an index of nothing is meant.
+                is_nothing = isinstance(item, list) and not np.size(item)
+                item = self.session.upload(item, np.dtype(np.int64) if is_nothing else None)
             if type(item) is Array:
                 indices.append(item)
                 item = INDEX_ARRAY

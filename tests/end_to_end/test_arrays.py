@@ -51,6 +51,7 @@ KEYS: dict[str, Any] = {
     "an integer array and an integer": (np.array([0, 1]), 2),
     "an empty list": [],
     "a mask that picks nothing": MODEL < 0,
+    "a mask of no rows": np.zeros((0, 5), np.bool_),
     "unsigned bytes": np.array([1, 0], np.uint8),
 }
 

@@ -189,7 +189,8 @@ def a_key(draw: Draw, shape: Sequence[int], *, has_arrays: bool) -> tuple[tuple[
             key.append("array")
         elif kind == "mask":
             size = draw(st.integers(0, min(2, len(shape) - axis)))
-            indices.append(made(draw(SMALL), shape[axis : axis + size], "bool"))
+            picked = tuple(n if draw(SMALL) else 0 for n in shape[axis : axis + size])
+            indices.append(made(draw(SMALL), picked, "bool"))
             key.append("array")
             axis += size - 1
         elif kind == "slice":

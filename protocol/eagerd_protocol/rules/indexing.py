@@ -97,7 +97,7 @@ def indexed(x: ArraySpec, key: Sequence[Any], indices: Sequence[ArraySpec]) -> A
             axis += 1
         elif item.dtype == BOOL:
             taken = shape[axis : axis + len(item.shape)]
-            if item.shape != taken:
+            if any(m not in (n, 0) for m, n in zip(item.shape, taken, strict=True)):  # 0: it picks nothing
                 raise InvalidIndexError(f"a mask of shape {item.shape} does not fit {taken} of shape {shape}")
             picked.append((None,))
             axis += len(item.shape)
