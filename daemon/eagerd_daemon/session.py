@@ -620,7 +620,10 @@ class Session:
 
 
 def _may_overwrite(step: Run, prepared: Prepared) -> bool:
-    """Tell whether a result may take the place of the first operand: given up, as large, and seen by nobody else."""
+    """Tell whether a result may take the place of the first operand: given up, as large, and seen by nobody else.
+
+    Other operands may overlap it, or be it: numpy reads them as if they did not.
+    """
     if not (kernels.can_run_in_place(step.operation) and step.operands[0] in step.donated):
         return False
     first = prepared.tensors[0]
@@ -629,7 +632,6 @@ def _may_overwrite(step: Run, prepared: Prepared) -> bool:
         and first.storage.is_exclusive
         and first.array.flags.writeable
         and first.array.flags.owndata
-        and not any(operand is first.array for operand in prepared.operands[1:])
     )
 
 

@@ -47,6 +47,8 @@ KEYS: dict[str, Any] = {
     "a list": ([0, 2],),
     "an integer array": np.array([[0, -1], [2, 2]]),
     "integer arrays apart": (np.array([0, 1]), slice(None), np.array([3, 2])),
+    "integer arrays apart, after a slice": (slice(1, 3), np.array([0, 1]), None, np.array([3, 2])),
+    "integer arrays and an integer apart": (slice(1, 3), np.array([[0], [1]]), None, 4),
     "integer arrays side by side": (slice(None), np.array([0, 1]), np.array([[3], [2]])),
     "an integer array and an integer": (np.array([0, 1]), 2),
     "an empty list": [],

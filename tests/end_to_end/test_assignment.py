@@ -170,6 +170,32 @@ def test_a_copy_is_made_where_the_old_value_is_seen_and_refused_where_it_does_no
         del blocker
 
 
+def test_what_an_operation_of_another_session_waits_for_is_not_changed(
+    sessions: tuple[EagerSession, EagerSession],
+) -> None:
+    session, other = sessions
+    array = session.namespace.zeros((1500, 1500)) + 0.0
+    product = ones = other.namespace.ones((1500, 1500))
+    for _ in range(3):
+        product = product @ ones * 1e-4  # keeps the other session busy
+    late = product + array
+    array[0, 0] = 1e9
+    assert float(late[0, 0]) < 1e6
+    assert float(array[0, 0]) == 1e9
+
+
+def test_an_attached_array_that_is_assigned_to_changes_for_nobody_else(
+    sessions: tuple[EagerSession, EagerSession],
+) -> None:
+    session, other = sessions
+    session.publish(f"zeros of {session.label}", zeros(session))
+    mine, theirs = (each.attach(f"zeros of {session.label}") for each in sessions)
+    mine[0] = 1.0
+    theirs += 2.0
+    assert (float(mine[0]), float(theirs[0])) == (1.0, 2.0)
+    assert float(other.attach(f"zeros of {session.label}")[0]) == 0.0
+
+
 def test_an_array_assigned_to_itself_is_read_before_it_is_written(daemon: DaemonProcess) -> None:
     with EagerSession(daemon.address) as session:
         xp = session.namespace
@@ -182,9 +208,12 @@ def test_an_array_assigned_to_itself_is_read_before_it_is_written(daemon: Daemon
         array -= array[::-1]
         model = 2 * model - (2 * model)[::-1]
         np.testing.assert_array_equal(array.numpy(), model)
-        order = xp.asarray(np.arange(N)[::-1].copy()) + 0
-        order[order] = order
-        np.testing.assert_array_equal(order.numpy(), np.arange(N))
+        shuffled, values = (np.random.default_rng(seed).permutation(N) for seed in (1, 2))
+        order = xp.asarray(shuffled) + 0
+        order[order] = xp.asarray(values)  # the index changes while it is read
+        expected = shuffled.copy()
+        expected[shuffled] = values
+        np.testing.assert_array_equal(order.numpy(), expected)
 
 
 def test_the_same_object_by_two_names_is_one_array(daemon: DaemonProcess) -> None:
