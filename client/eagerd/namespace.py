@@ -62,7 +62,7 @@ class Namespace:
         elif not self._prefix and name in _CONSTANTS:
             found = _CONSTANTS[name]
         elif not self._prefix and name in DTYPE_NAMES:
-            found = np.dtype(name)
+            found = getattr(np, name)  # the scalar type, as in numpy: equal to the dtype, and callable
         elif not self._prefix and name in LOCAL_FUNCTIONS:
             found = getattr(dtype_functions, name)
         else:
