@@ -26,7 +26,7 @@ from eagerd_protocol.rules import (
     reductions,
     shapes,
 )
-from eagerd_protocol.rules.checks import Rule
+from eagerd_protocol.rules.checks import Parameters, Rule
 from eagerd_protocol.specs import ArraySpec
 
 
@@ -34,23 +34,32 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-def _multiplications(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec]) -> float:
+def _multiplications(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
     """Of a matmul: one for each element of the result and each of a row."""
     return outputs[0].size * (operands[0].shape[-1] or 0)
 
 
-def _contractions(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec]) -> float:
+def _contractions(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
     """Of a tensordot: with f and g axes left and s summed over, sizes are fs, sg and fg, and the work is fsg."""
     return math.sqrt(operands[0].size * operands[1].size * outputs[0].size)
 
 
-def _eliminations(operands: Sequence[ArraySpec], _: Sequence[ArraySpec]) -> float:
-    """Of a decomposition: one for each element of the matrix and each of its rows or columns."""
-    return operands[0].size * max(n or 0 for n in operands[0].shape[-2:])
+def _eliminations(operands: Sequence[ArraySpec], _: Sequence[ArraySpec], parameters: Parameters) -> float:
+    """Of a decomposition: one for each element of the matrix and each of its rows or columns; of a power, more."""
+    once = operands[0].size * max(n or 0 for n in operands[0].shape[-2:])
+    exponent: int = parameters.get("n", 0)
+    return once * (1 + abs(exponent).bit_length())
 
 
-def _all_outputs(_: Sequence[ArraySpec], outputs: Sequence[ArraySpec]) -> float:
-    return sum(spec.size for spec in outputs)
+def _passes(_: Sequence[ArraySpec], outputs: Sequence[ArraySpec], parameters: Parameters) -> float:
+    """Of a diff: one for each order and element."""
+    order: int = parameters["n"]
+    return (outputs[0].size + order) * (1 + order)
+
+
+def _repetitions(_operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
+    """Of a repeat: its result's size, which may be anything where an array says how often."""
+    return outputs[0].size if outputs[0].is_known else math.inf
 
 
 def _rows() -> Iterable[Operation]:
@@ -155,7 +164,7 @@ def _linear_algebra() -> Iterable[Operation]:
     yield Operation("linalg.cross", "(x1, x2, /, *, axis: 'int' = -1)", rule.cross, element_seconds=10e-9)
     yield Operation("linalg.outer", BINARY, rule.outer)
     signature = "(x, /, *, axis: 'ints?' = None, keepdims: 'bool' = False, ord: 'order' = 2)"
-    yield Operation("linalg.vector_norm", signature, rule.vector_norm, element_seconds=4e-9)
+    yield Operation("linalg.vector_norm", signature, rule.vector_norm, element_seconds=20e-9)
 
 
 def _fourier() -> Iterable[Operation]:
@@ -190,11 +199,11 @@ def _shapes() -> Iterable[Operation]:
     yield row("concat", "(arrays, /, *, axis: 'int?' = 0)", rule.concat)
     yield row("stack", "(arrays, /, *, axis: 'int' = 0)", rule.stack)
     yield row("unstack", "(x, /, *, axis: 'int' = 0)", rule.unstack, is_view=True, has_many_outputs=True)
-    yield row("repeat", "(x, repeats, /, *, axis: 'int?' = None)", rule.repeat, is_memoisable=False)
+    yield row("repeat", "(x, repeats, /, *, axis: 'int?' = None)", rule.repeat, work=_repetitions, is_memoisable=False)
     yield row("tile", "(x, repetitions: 'shape', /)", rule.tile)
     yield row("roll", "(x, /, shift: 'ints', *, axis: 'ints?' = None)", rule.roll, element_seconds=1e-9)
     signature = "(x, /, *, axis: 'int' = -1, n: 'int' = 1, prepend=None, append=None)"
-    yield row("diff", signature, rule.diff, element_seconds=2e-9)
+    yield row("diff", signature, rule.diff, work=_passes, element_seconds=2e-9)
 
 
 def _picking() -> Iterable[Operation]:

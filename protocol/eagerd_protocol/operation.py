@@ -17,7 +17,7 @@ _BYTE_SECONDS: Final = 0.5e-9
 
 _CALL_SECONDS: Final = 2e-6
 
-Work: TypeAlias = Callable[[Sequence[ArraySpec], Sequence[ArraySpec]], float]
+Work: TypeAlias = Callable[[Sequence[ArraySpec], Sequence[ArraySpec], Mapping[str, Any]], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Operation:
     """About how long one element of the largest operand or result takes, or one unit of `work`."""
 
     work: Work | None = None
-    """How much there is to do, where that is not the size of the largest operand or result: by operands, outputs."""
+    """How much there is to do, where that is not the size of the largest operand or result."""
 
     size_in_place: Callable[[Sequence[OperandSpec], Mapping[str, Any]], int] | None = None
     """How many elements are written where the output may take the place of the first operand, if not all are."""
@@ -141,19 +141,21 @@ class Operation:
             outputs = self.rule(operands, parameters)
         except EagerdError as error:
             raise type(error)(f"{self.name}: {error}", **error.details) from None
-        seconds = in_place_seconds = self._estimate_seconds(operands, outputs)
+        seconds = in_place_seconds = self._estimate_seconds(operands, outputs, parameters)
         if self.size_in_place is not None:
             in_place_seconds = _CALL_SECONDS + self.size_in_place(operands, parameters) * self.element_seconds
         return Plan(outputs, seconds, in_place_seconds, self.is_view)
 
-    def _estimate_seconds(self, operands: Sequence[OperandSpec], outputs: tuple[ArraySpec, ...]) -> float:
+    def _estimate_seconds(
+        self, operands: Sequence[OperandSpec], outputs: tuple[ArraySpec, ...], parameters: Mapping[str, Any]
+    ) -> float:
         if self.is_view:
             return _CALL_SECONDS
         arrays = [spec for spec in operands if isinstance(spec, ArraySpec)]
         if self.work is None:
             work: float = max((spec.size for spec in (*arrays, *outputs)), default=0)
         else:
-            work = self.work(arrays, outputs)
+            work = self.work(arrays, outputs, parameters)
         written = sum(spec.nbytes for spec in outputs)
         seconds = _CALL_SECONDS + work * self.element_seconds
         return seconds + written * _BYTE_SECONDS if written > INLINE_BYTES else seconds

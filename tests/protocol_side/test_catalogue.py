@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from eagerd_daemon.kernels import run_kernel
+from eagerd_daemon.session import INLINE_SECONDS
 from eagerd_protocol.catalogue import CATALOGUE
 from eagerd_protocol.errors import (
     EagerdError,
@@ -172,3 +173,26 @@ def test_erf_is_right_to_2e_7() -> None:
     x = np.linspace(-5, 5, 2001, dtype=np.float32)
     (result,) = run_kernel("special.erf", (x,), {})
     assert max(abs(float(r) - math.erf(float(v))) for r, v in zip(result, x, strict=True)) < 2e-7
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "given"),
+    [
+        ("repeat", (ArraySpec((1,), F), ArraySpec((1,), np.dtype("int64"))), {}),
+        ("diff", (ArraySpec((8000,), F), None, None), {"n": 5000}),
+        ("linalg.matrix_power", (ArraySpec((20, 20), F),), {"n": 2**60}),
+        ("linalg.svd", (ArraySpec((30, 30), F),), {}),
+        ("tensordot", (ArraySpec((400, 300), F), ArraySpec((300, 2), F)), {"axes": 1}),
+        ("isin", (ArraySpec((2,), F), ArraySpec((5000,), F)), {}),
+        ("gather", (ArraySpec((8000, 1000), F), ArraySpec((8000,), np.dtype("bool"))), {"key": ("array",)}),
+        ("setitem", (ArraySpec((1000, 1000), F), 0.0), {"key": 1}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_may_take_long_is_not_for_the_loop(name: str, operands: tuple[Any, ...], given: dict[str, Any]) -> None:
+    assert Planner().plan(name, operands, given)[0].cost_seconds > INLINE_SECONDS
+
+
+def test_a_row_assigned_in_place_is_for_the_loop() -> None:
+    plan, _ = Planner().plan("setitem", (ArraySpec((1000, 1000), F), 0.0), {"key": 1})
+    assert plan.in_place_seconds < INLINE_SECONDS < plan.cost_seconds
