@@ -1,5 +1,6 @@
 """`Array`: a handle on a tensor in the daemon, with the array API standard's methods and operators."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from eagerd_protocol.errors import (
     InvalidHandleError,
     InvalidTypeError,
 )
-from eagerd_protocol.limits import INLINE_BYTES
+from eagerd_protocol.limits import INLINE_BYTES, MAX_OPERANDS
 from eagerd_protocol.parameters import INDEX_ARRAY, as_key
 from eagerd_protocol.specs import ArraySpec
 
@@ -225,10 +226,15 @@ class Array:
             raise InvalidTypeError("an array of no dimensions has no len()")
         return self.shape[0]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator["Array"]:
         if not self.shape:
             raise InvalidTypeError("an array of no dimensions cannot be iterated")
-        return iter(self.session.namespace.unstack(self))
+        return self._iterate()
+
+    def _iterate(self) -> Iterator["Array"]:
+        unstack = self.session.namespace.unstack
+        for start in range(0, self.shape[0], MAX_OPERANDS):
+            yield from unstack(self[start : start + MAX_OPERANDS])
 
     # Its life
 

@@ -232,6 +232,8 @@ class Connection:
                     session.on_refused(sequence, error_from_wire(code, message, details))
             case Retired(segments):
                 self.mappings.drop(segments)
+            case Failed(0, code, message, details):  # it could not read what it was sent, and did none of it
+                self._fail(error_from_wire(code, message, details))
             case ShuttingDown(reason):
                 self._fail(DaemonShuttingDownError(f"the daemon at {self.address} is ending ({reason})"))
             case _:

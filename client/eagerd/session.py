@@ -31,6 +31,7 @@ from eagerd_protocol.errors import (
     InvalidHandleError,
     InvalidStateError,
     InvalidTypeError,
+    PeerError,
     SessionClosedError,
 )
 from eagerd_protocol.limits import INLINE_BYTES, MAX_UNACKNOWLEDGED_BATCHES
@@ -70,6 +71,9 @@ from eagerd_protocol.specs import ArraySpec, OperandSpec, Plan
 from eagerd_protocol.strategy import ResourceCleanupStrategy
 
 _BATCH_STEPS: Final = 64
+_BATCH_NUMBERS: Final = 32_768
+"""Handles in a batch, at most 9 bytes each, so that its frame stays well under the limit of 1 MiB."""
+
 _DEAR_SECONDS: Final = 20e-6
 """An operation over this estimate is sent at once: the daemon may as well start on it."""
 
@@ -148,6 +152,7 @@ class EagerSession:
         self._lock = threading.Lock()
         self._steps: list[tuple[Any, ...]] = []
         self._frames: list[bytes] = []
+        self._numbers = 0  # in those steps
         self._next_handle = 1
         self._sequence = 0
         self._acknowledged = 0
@@ -476,7 +481,7 @@ class EagerSession:
             step = (
                 ("run", name, handles, operands, given, donated) if donated else ("run", name, handles, operands, given)
             )
-            self._append(step)
+            self._append(step, len(handles) + len(operands))
             if (plan.in_place_seconds if donated else plan.cost_seconds) > _DEAR_SECONDS and not plan.is_view:
                 self._send_batch()
         releases = self._releases
@@ -509,29 +514,31 @@ class EagerSession:
         self._next_handle = first + count
         return tuple(range(first, self._next_handle))
 
-    def _append(self, step: tuple[Any, ...]) -> None:
-        """Add to the batch, behind the releases of what died before; the lock is held."""
+    def _append(self, step: tuple[Any, ...], numbers: int = 1) -> None:
+        """Add a step with so many handles to the batch, behind the releases of what died before; the lock is held."""
         if self._end is not None:
             raise self._end
         if self._releases:
             self._drain_releases()
         self._steps.append(step)
-        if len(self._steps) >= _BATCH_STEPS:
+        self._numbers += numbers
+        if len(self._steps) >= _BATCH_STEPS or self._numbers >= _BATCH_NUMBERS:
             self._send_batch()
 
     def _drain_releases(self) -> None:
         releases = self._releases
-        handles = []
         while releases:
-            handles.append(releases.popleft())
-        for start in range(0, len(handles), 1024):
-            self._steps.append(("release", tuple(handles[start : start + 1024])))
+            handles = [releases.popleft() for _ in range(min(len(releases), 1024))]
+            self._steps.append(("release", tuple(handles)))
+            self._numbers += len(handles)
+            if self._numbers >= _BATCH_NUMBERS:
+                self._send_batch()
 
     def _send_batch(self) -> None:
         if not self._steps:
             return
         self._sequence += 1
-        steps, self._steps = self._steps, []
+        steps, self._steps, self._numbers = self._steps, [], 0
         frames, self._frames = self._frames, []
         self._connection.send([encode(Batch(self._token, self._sequence, tuple(steps))), *frames])
 
@@ -591,14 +598,14 @@ class EagerSession:
 
     def _close(self) -> None:
         with self._lock:
-            if self._end is not None and not isinstance(self._end, DaemonError):
+            if isinstance(self._end, InvalidStateError):  # closed already, or a fork's
                 return
             lost = self._end
             if lost is None:
                 self._drain_releases()
                 try:
                     self._send_batch()
-                except DaemonError as error:
+                except (DaemonError, PeerError) as error:
                     lost = error
             self._end = SessionClosedError("the session is closed")
         reply: Reply | None = None
@@ -606,7 +613,7 @@ class EagerSession:
             if lost is None:
                 request = CloseSession(self._number(), self._token, _CLOSE_GRACE_SECONDS)
                 reply, _ = self._connection.request(request, self._timeout)
-        except (DaemonError, InvalidHandleError):
+        except (DaemonError, InvalidHandleError, PeerError):
             pass  # the daemon is gone, and everything of the session's with it
         finally:
             if self._releases.flusher is not None:

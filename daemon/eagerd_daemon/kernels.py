@@ -134,7 +134,8 @@ def _meshgrid(*arrays: AnyArray, indexing: Any) -> tuple[AnyArray, ...]:
 def _diff(x: AnyArray, prepend: AnyArray | None, append: AnyArray | None, *, axis: int, n: int) -> AnyArray:
     # Not diff's own prepend and append: for n=0 it would leave them out.
     parts = [part for part in (prepend, x, append) if part is not None]
-    return np.diff(np.concat(parts, axis=axis) if len(parts) > 1 else x, n=n, axis=axis)
+    joined = np.concat(parts, axis=axis) if len(parts) > 1 else x
+    return np.diff(joined, n=min(n, joined.shape[axis]), axis=axis)  # beyond, numpy goes on with nothing, n times
 
 
 def _searchsorted(x1: AnyArray, x2: Any, sorter: AnyArray | None, *, side: Any) -> Any:

@@ -51,9 +51,9 @@ def _eliminations(operands: Sequence[ArraySpec], _: Sequence[ArraySpec], paramet
     return once * (1 + abs(exponent).bit_length())
 
 
-def _passes(_: Sequence[ArraySpec], outputs: Sequence[ArraySpec], parameters: Parameters) -> float:
+def _passes(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], parameters: Parameters) -> float:
     """Of a diff: one for each order and element."""
-    order: int = parameters["n"]
+    order: int = min(parameters["n"], operands[0].size)
     return (outputs[0].size + order) * (1 + order)
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from eagerd_protocol.errors import EagerdError, InvalidArgumentError, InvalidTypeError
-from eagerd_protocol.limits import INLINE_BYTES
+from eagerd_protocol.limits import INLINE_BYTES, MAX_OPERANDS
 from eagerd_protocol.parameters import KINDS
 from eagerd_protocol.rules.checks import Rule
 from eagerd_protocol.specs import ArraySpec, OperandSpec, Plan
@@ -134,6 +134,8 @@ class Operation:
         if len(operands) < len(fixed) or (not self.is_variadic and len(operands) > len(fixed)):
             at_least = "at least " if self.is_variadic else ""
             raise InvalidArgumentError(f"{self.name} takes {at_least}{len(fixed)} operands, not {len(operands)}")
+        if len(operands) > MAX_OPERANDS:
+            raise InvalidArgumentError(f"{self.name} of {len(operands)} operands; at most {MAX_OPERANDS} are possible")
         for parameter, operand in zip(fixed, operands, strict=False):
             if operand is None and parameter.is_required:
                 raise InvalidTypeError(f"{self.name} needs the operand {parameter.name!r}")
@@ -141,6 +143,8 @@ class Operation:
             outputs = self.rule(operands, parameters)
         except EagerdError as error:
             raise type(error)(f"{self.name}: {error}", **error.details) from None
+        if len(outputs) > MAX_OPERANDS:
+            raise InvalidArgumentError(f"{self.name} into {len(outputs)} outputs; at most {MAX_OPERANDS} are possible")
         seconds = in_place_seconds = self._estimate_seconds(operands, outputs, parameters)
         if self.size_in_place is not None:
             in_place_seconds = _CALL_SECONDS + self.size_in_place(operands, parameters) * self.element_seconds

@@ -140,6 +140,39 @@ def test_a_daemon_that_is_killed_is_noticed_at_once(daemon: DaemonProcess) -> No
     session.close()
 
 
+def test_more_operands_or_outputs_than_a_message_holds_are_refused_or_split(session: EagerSession) -> None:
+    xp = session.namespace
+    x = xp.arange(20_000)
+    with pytest.raises(eagerd.InvalidArgumentError, match="unstack into 20000 outputs; at most 4096"):
+        xp.unstack(x)
+    with pytest.raises(eagerd.InvalidArgumentError, match="stack of 5000 operands; at most 4096"):
+        xp.stack([x[0]] * 5000)
+    rows = list(x)
+    assert (len(rows), int(rows[-1])) == (20_000, 19_999)
+    stacks = [xp.stack(rows[:4096]) for _ in range(64)]  # one batch by the number of steps, 2 MB as a frame
+    assert int(stacks[-1][4095]) == 4095
+
+
+def test_releases_of_300_000_arrays_at_once_reach_the_daemon(daemon: DaemonProcess) -> None:
+    with EagerSession(daemon.address, cleanup="ON_SAFE_POINTS") as session:
+        arrays = [session.namespace.asarray(1.0) for _ in range(300_000)]
+        assert session.stats().live_handles == 300_000
+        del arrays
+        assert session.stats().released_handles == 300_000
+        session.safe_point()
+        assert session.stats().live_handles == 0
+
+
+def test_a_daemon_that_cannot_read_a_message_ends_the_sessions_with_its_words(daemon: DaemonProcess) -> None:
+    session = EagerSession(daemon.address, timeout=20)
+    session._connection.send([b"\xc1"])
+    with pytest.raises(eagerd.MalformedMessageError, match="not a msgpack message"):
+        session.synchronize()
+    with pytest.raises(eagerd.MalformedMessageError):
+        session.namespace.ones((2,))
+    session.close()
+
+
 def test_nothing_in_dev_shm(session: EagerSession) -> None:
     before = set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
     view = session.namespace.ones((1_000_000,)).numpy()
