@@ -53,10 +53,10 @@ class Tensor:
 
     __slots__ = ("array", "spec", "storage")
 
-    def __init__(self, array: AnyArray, storage: Storage) -> None:
+    def __init__(self, array: AnyArray, storage: Storage, spec: ArraySpec) -> None:
         self.array = array
         self.storage = storage
-        self.spec = ArraySpec(array.shape, array.dtype)
+        self.spec = spec
 
 
 class Entry:
@@ -138,16 +138,22 @@ class HandleTable:
         assert isinstance(content, EagerdError)
         raise content
 
-    def add_array(self, handle: int, array: AnyArray, storage: Storage | None = None) -> Tensor:
+    def add_array(
+        self, handle: int, array: AnyArray, storage: Storage | None = None, spec: ArraySpec | None = None
+    ) -> Tensor:
         """Name `array` by `handle`, on `storage` or on new storage of its own.
 
         Heap memory is charged here, to the session's account; segments were charged when they were allocated.
+        `spec` is the array's, where the caller has it: one object for many tensors is found faster by the planner.
         """
         if storage is None:
-            storage = Storage(root_of(array))
+            storage = Storage(array if array.base is None else root_of(array))
             if storage.block is None:
                 self._account.charge(storage.nbytes)
-        tensor = Tensor(array, storage)
+        if spec is None or spec.shape != array.shape:
+            spec = ArraySpec(array.shape, array.dtype)
+        tensor = Tensor(array, storage, spec)
+        entry = Entry(handle, tensor)
         counts = self.counts
         with self._lock:
             if storage.entries == 0:
@@ -156,7 +162,7 @@ class HandleTable:
                 counts.released_bytes -= storage.nbytes
             storage.entries += 1
             storage.named += 1
-            self._add(handle, Entry(handle, tensor))
+            self._add(handle, entry)
         return tensor
 
     def add_failure(self, handle: int, error: EagerdError) -> None:
@@ -166,7 +172,8 @@ class HandleTable:
 
     def _add(self, handle: int, entry: Entry) -> None:
         self._entries[handle] = entry
-        self._highest = max(handle, self._highest)
+        if handle > self._highest:
+            self._highest = handle
         self.counts.live_handles += 1
 
     def release(self, handle: object) -> Entry | None:

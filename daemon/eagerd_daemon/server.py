@@ -18,12 +18,13 @@ import zmq
 from eagerd_daemon.clients import Client, ClientRegistry
 from eagerd_daemon.config import Config
 from eagerd_daemon.endpoint import Endpoint
+from eagerd_daemon.execution import Sender
 from eagerd_daemon.handles import Tensor
 from eagerd_daemon.memory_socket import MemorySocket
 from eagerd_daemon.pool import Account, Budget, SegmentPool
 from eagerd_daemon.published import Publications
 from eagerd_daemon.segment import Segment
-from eagerd_daemon.session import Sender, Session
+from eagerd_daemon.session import Session
 from eagerd_daemon.workers import WorkerPool
 from eagerd_protocol.codec import decode_request, encode
 from eagerd_protocol.errors import (

@@ -26,7 +26,6 @@ from eagerd_protocol.messages import (
     Batch,
     Reply,
     Request,
-    Run,
     Step,
 )
 
@@ -152,15 +151,26 @@ def decode_request(frame: bytes | memoryview) -> Request:
     return request
 
 
+def find_run(step: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the fields of a step that is a run and well formed; None for any other.
+
+    Most steps are runs: this takes 0.3 µs, where the table of fields and a `Run` take 2.
+    """
+    if step[0] == "run" and len(step) in (5, 6):
+        _, operation, outputs, operands, parameters, *donated = step
+        if (
+            type(operation) is str
+            and type(outputs) is tuple
+            and type(operands) is tuple
+            and type(parameters) is dict
+            and (not donated or type(donated[0]) is tuple)
+        ):
+            return step[1:]
+    return None
+
+
 def decode_step(step: tuple[Any, ...]) -> Step:
     """Return the step that an item of `Batch.steps` stands for."""
-    if step[0] == "run" and len(step) in (5, 6) and type(step[4]) is dict:
-        # Most steps are runs: checked by hand in 0.4 µs, where the table of fields takes 1.5.
-        _, operation, outputs, operands, *_ = step
-        if type(operation) is str and type(outputs) is tuple and type(operands) is tuple:
-            run = Run(*step[1:])
-            if type(run.donated) is tuple:
-                return run
     message = STEP_TAGS.get(step[0])
     if message is None:
         raise MalformedMessageError(f"unknown step {step[0]!r}")

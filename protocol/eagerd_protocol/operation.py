@@ -148,7 +148,7 @@ class Operation:
         seconds = in_place_seconds = self._estimate_seconds(operands, outputs, parameters)
         if self.size_in_place is not None:
             in_place_seconds = _CALL_SECONDS + self.size_in_place(operands, parameters) * self.element_seconds
-        return Plan(outputs, seconds, in_place_seconds, self.is_view)
+        return Plan(outputs, seconds, in_place_seconds, self.is_view, sum(spec.nbytes for spec in outputs))
 
     def _estimate_seconds(
         self, operands: Sequence[OperandSpec], outputs: tuple[ArraySpec, ...], parameters: Mapping[str, Any]

@@ -44,6 +44,5 @@ class Plan(NamedTuple):
     is_view: bool
     """The outputs share their operand's memory."""
 
-    @property
-    def nbytes(self) -> int:
-        return sum(output.nbytes for output in self.outputs)
+    nbytes: int
+    """Of all outputs, dimensions that depend on data counted as one."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eagerd_daemon.execution import INLINE_SECONDS
 from eagerd_daemon.kernels import run_kernel
-from eagerd_daemon.session import INLINE_SECONDS
 from eagerd_protocol.catalogue import CATALOGUE
 from eagerd_protocol.errors import (
     EagerdError,
