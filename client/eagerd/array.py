@@ -118,7 +118,7 @@ class Array:
 
     def known_spec(self, timeout: float | None = None) -> ArraySpec:
         """Return shape and dtype with no dimension unknown, after a round trip if need be."""
-        if not self._spec.is_known:
+        if None in self._spec.shape:
             self._spec = self.session.describe(self.handle, timeout)
         return self._spec
 
@@ -458,7 +458,8 @@ class Array:
         return self.session.run("bitwise_invert", (self,), {})[0]
 
     def _binary(self, name: str, left: object, right: object) -> "Array":
-        if not (_is_operand(name, left) and _is_operand(name, right)):
+        other = right if left is self else left
+        if type(other) is not Array and not _is_operand(name, other):
             return NotImplemented  # type: ignore[no-any-return] # a word to Python, from the operators
         return self.session.run(name, (left, right), {})[0]
 
