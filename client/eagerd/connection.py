@@ -169,6 +169,14 @@ class Connection:
                 if time.monotonic() > deadline and not is_done():
                     raise _deadline_exceeded(what, timeout_seconds)
 
+    def receive_waiting(self) -> None:
+        """Take in what has arrived, if no other thread is receiving; never blocks."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._receive_waiting()
+            finally:
+                self._lock.release()
+
     # The socket; the lock is held
 
     def _lead(self, is_done: Callable[[], bool], deadline: float, what: str, timeout_seconds: float) -> None:

@@ -70,6 +70,9 @@ log: Final = logging.getLogger("eagerd.session")
 INLINE_SECONDS: Final = 50e-6
 """An operation under this estimate runs in the loop: handing it to a worker costs 30 to 100 µs."""
 
+_LONG_SECONDS: Final = 2e-3
+"""From this estimate on, waking the cleanup thread beside an operation costs less than the wait after it keeps."""
+
 _MOST_FAILURES_KEPT: Final = 100
 
 FindForeign: TypeAlias = Callable[[bytes, object], Tensor]
@@ -256,7 +259,8 @@ class Executor:
         if plan.is_view or (plan.nbytes <= INLINE_BYTES and plan.cost_seconds <= INLINE_SECONDS):
             results = kernels.run_kernel(name, values, parameters)  # nothing here is for a segment
         else:
-            self._strategy.settle()  # what is released before a dear operation is reclaimed beside it, not after
+            if plan.cost_seconds > _LONG_SECONDS:
+                self._strategy.settle()  # what is released before a long operation is reclaimed beside it, not after
             allocator.take_refusal()  # one from before, that nobody asked for
             with allocator.using(self._pool):
                 results = kernels.run_kernel(name, values, parameters)
