@@ -549,16 +549,21 @@ class EagerSession:
             self._send_batch()
 
     def _drain_releases(self) -> None:
-        releases = self._releases
+        """Have what died since the last step released: with that step, if it is a run, which may overwrite it then."""
+        releases, steps = self._releases, self._steps
         while releases:
             count = len(releases)
             handles = (
                 (releases.popleft(),) if count == 1 else tuple([releases.popleft() for _ in range(min(count, 1024))])
             )
-            self._steps.append(("release", handles))
             self._numbers += len(handles)
+            if steps and steps[-1][0] == "run" and len(steps[-1]) == 5:
+                steps[-1] = (*steps[-1], handles)
+            else:
+                steps.append(("release", handles))
             if self._numbers >= _BATCH_NUMBERS:
                 self._send_batch()
+                steps = self._steps
 
     def _send_batch(self) -> None:
         if not self._steps:

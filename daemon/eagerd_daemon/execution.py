@@ -162,8 +162,8 @@ class Executor:
         """Run one operation; whatever goes wrong becomes the content of its outputs."""
         try:
             values, tensors, foreign, plan, parameters = self._prepare(name, operands, given)
-            is_in_place = bool(donated) and _may_overwrite(name, operands, donated, tensors, plan)
-            if is_in_place:
+            overwritten = _find_overwritable(name, operands, donated, tensors, plan) if donated else None
+            if overwritten is not None:
                 is_dear = plan.in_place_seconds > INLINE_SECONDS
             else:
                 is_dear = plan.cost_seconds > INLINE_SECONDS or (plan.nbytes > INLINE_BYTES and not plan.is_view)
@@ -178,14 +178,14 @@ class Executor:
         self._strategy.safe_point()
         self.operations += 1
         try:
-            if is_in_place:
-                result = kernels.run_in_place(name, values, parameters)
-                self._table.add_array(outputs[0], result, tensors[0].storage, tensors[0].spec)
+            if overwritten is not None:
+                result = kernels.run_in_place(name, values, parameters, overwritten.array)
+                self._table.add_array(outputs[0], result, overwritten.storage, overwritten.spec)
             else:
                 self._compute(name, outputs, values, tensors, foreign, plan, parameters)
         except Exception as error:
             self._fail(name, outputs, operands, error)
-        del values, tensors  # the operands are pinned no more
+        del values, tensors, overwritten  # the operands are pinned no more
         if donated:
             self._release(donated)
         self._strategy.safe_point()
@@ -462,22 +462,30 @@ class Executor:
         self._failures = [kept for kept in self._failures if kept is not failure]
 
 
-def _may_overwrite(
+def _find_overwritable(
     name: str, operands: tuple[Any, ...], donated: tuple[Any, ...], tensors: list[Tensor], plan: Plan
-) -> bool:
-    """Tell whether a result may take the place of the first operand: given up, as large, and seen by nobody else.
+) -> Tensor | None:
+    """Return the operand whose place the result may take: given up, as large, and seen by nobody else.
 
     Other operands may overlap it, or be it: numpy reads them as if they did not.
     """
-    if not (kernels.can_run_in_place(name) and operands[0] in donated):
-        return False
-    first = tensors[0]
-    return (
-        plan.outputs == (first.spec,)
-        and first.storage.is_exclusive
-        and first.array.flags.writeable
-        and first.array.flags.owndata
-    )
+    which = kernels.overwritable_operands(name)
+    if which == "none" or len(plan.outputs) != 1:
+        return None
+    spec = plan.outputs[0]
+    # One for each tensor; that of another session is in no list of donated handles.
+    handles = [
+        operand for operand in operands if operand is not None and not (type(operand) is tuple and len(operand) == 1)
+    ]
+    for handle, tensor in zip(handles, tensors, strict=False):
+        storage = tensor.storage
+        if handle in donated and storage.is_exclusive and (tensor.spec is spec or tensor.spec == spec):
+            flags = tensor.array.flags
+            if flags.writeable and flags.owndata:
+                return tensor
+        if which == "first":
+            break
+    return None
 
 
 def request_of(step: tuple[Any, ...]) -> int:

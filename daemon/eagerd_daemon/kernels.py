@@ -6,7 +6,7 @@ or a tuple of them. Results are plain numpy: the allocator decides where they li
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -271,15 +271,17 @@ def run_kernel(name: str, operands: Sequence[Any], parameters: dict[str, Any]) -
     return (np.asarray(result),)  # a numpy scalar, where an array of no dimensions is meant
 
 
-def can_run_in_place(name: str) -> bool:
-    """Tell whether an operation can write its result over its first operand, if shape and dtype are the same."""
+def overwritable_operands(name: str) -> Literal["any", "first", "none"]:
+    """Tell which operand an operation can write its result over, if shape and dtype are the same."""
     kernel = _KERNELS[name]
-    return kernel is _assign_to_copy or (isinstance(kernel, np.ufunc) and kernel.signature is None)
+    if kernel is _assign_to_copy:
+        return "first"
+    return "any" if isinstance(kernel, np.ufunc) and kernel.signature is None and kernel.nout == 1 else "none"
 
 
-def run_in_place(name: str, operands: Sequence[Any], parameters: dict[str, Any]) -> AnyArray:
-    """Compute an operation into its first operand, and return that."""
-    kernel, x = _KERNELS[name], operands[0]
+def run_in_place(name: str, operands: Sequence[Any], parameters: dict[str, Any], out: AnyArray) -> AnyArray:
+    """Compute an operation into `out`, one of its operands, and return that."""
+    kernel = _KERNELS[name]
     if isinstance(kernel, np.ufunc):
-        return kernel(*operands, out=x)  # type: ignore[no-any-return]
+        return kernel(*operands, out=out)  # type: ignore[no-any-return]
     return _assign(*operands, key=parameters["key"])
