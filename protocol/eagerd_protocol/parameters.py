@@ -31,7 +31,8 @@ def as_int(value: object) -> int:
     except TypeError:
         raise InvalidTypeError(f"expected an integer, got {type(value).__name__} {value!r}") from None
     if number not in _INT64:
-        raise InvalidArgumentError(f"the integer {number} does not fit in 64 bits")
+        shown = str(number) if number.bit_length() < 200 else f"of {number.bit_length()} bits"
+        raise InvalidArgumentError(f"the integer {shown} does not fit in 64 bits")
     return number
 
 

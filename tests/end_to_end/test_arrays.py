@@ -168,7 +168,7 @@ def test_python_scalars_are_weak(session: EagerSession) -> None:
     assert float((xp.asarray([1.0]) * float("-inf"))[0]) == float("-inf")
 
 
-@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**30])
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**30, 10**5000], ids=["2**64", "low", "10**30", "10**5000"])
 def test_integers_beyond_64_bits_are_refused(session: EagerSession, value: int) -> None:
     xp = session.namespace
     calls: list[Callable[[], Any]] = [
