@@ -542,22 +542,27 @@ class EagerSession:
         if self._end is not None:
             raise self._end
         if self._releases:
-            self._drain_releases()
+            self._drain_releases(before_operation=True)
         self._steps.append(step)
         self._numbers += numbers
         if len(self._steps) >= _BATCH_STEPS or self._numbers >= _BATCH_NUMBERS:
             self._send_batch()
 
-    def _drain_releases(self) -> None:
-        """Have what died since the last step released: with that step, if it is a run, which may overwrite it then."""
+    def _drain_releases(self, *, before_operation: bool = False) -> None:
+        """Have what died since the last step released: with that step, if it is a run, which may overwrite it then.
+
+        That is so where an operation follows, before which all of it would be reclaimed in any case. Under
+        ON_SESSION_CLOSE nothing may be overwritten, for all of it stays.
+        """
         releases, steps = self._releases, self._steps
+        may_donate = before_operation and self.cleanup is not ResourceCleanupStrategy.ON_SESSION_CLOSE
         while releases:
             count = len(releases)
             handles = (
                 (releases.popleft(),) if count == 1 else tuple([releases.popleft() for _ in range(min(count, 1024))])
             )
             self._numbers += len(handles)
-            if steps and steps[-1][0] == "run" and len(steps[-1]) == 5:
+            if may_donate and steps and steps[-1][0] == "run" and len(steps[-1]) == 5:
                 steps[-1] = (*steps[-1], handles)
             else:
                 steps.append(("release", handles))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import eagerd
-from eagerd import EagerSession
+from eagerd import EagerSession, ResourceCleanupStrategy
 from tests.daemon_process import DaemonProcess, run_daemon
 
 N = 250_000  # float64 of 2 MB, so that values are seen in shared memory
@@ -270,3 +270,32 @@ def test_rows_assigned_in_place_copy_nothing(daemon: DaemonProcess) -> None:
             array[row, :] = float(row)
         assert array.numpy()[:20, 0].tolist() == list(range(20))
         assert session.stats().live_bytes < 8_100_000
+
+
+@pytest.mark.parametrize("strategy", ResourceCleanupStrategy)
+def test_temporaries_are_overwritten_unless_all_must_stay(
+    daemon: DaemonProcess, strategy: ResourceCleanupStrategy
+) -> None:
+    with EagerSession(daemon.address, cleanup=strategy, memory_limit=100 * N * 8) as session:
+        array = session.namespace.ones((N,))
+        for _ in range(10):
+            array = (array * 0.5 + 1.0) * 0.5 + 0.25
+        session.synchronize()
+        stats = session.stats()
+        assert float(array[0]) == 1.0
+        if strategy is ResourceCleanupStrategy.ON_SESSION_CLOSE:
+            assert (stats.live_handles, stats.live_bytes) == (41, 41 * N * 8)
+        else:
+            assert stats.live_bytes <= 12 * N * 8
+
+
+def test_what_dies_after_the_last_operation_waits_for_the_next_safe_point(daemon: DaemonProcess) -> None:
+    with EagerSession(daemon.address, cleanup="ON_SAFE_POINTS") as session:
+        array = session.namespace.ones((N,))
+        result = array + 1.0
+        del array
+        stats = session.stats()
+        assert (stats.released_handles, stats.reclaimed_handles, stats.live_bytes) == (1, 0, 2 * N * 8)
+        session.safe_point()
+        assert session.stats().live_bytes == N * 8
+        del result
