@@ -9,9 +9,8 @@
  [2. 2. 2.]]
 """
 
-from eagerd.array import Array
-from eagerd.session import EagerSession, SessionStats
-from eagerd.writer import Writer
+from typing import TYPE_CHECKING, Any, Final
+
 from eagerd_protocol.errors import (
     AlreadyExistsError,
     CallerError,
@@ -22,6 +21,7 @@ from eagerd_protocol.errors import (
     EagerdError,
     ForkedClientError,
     InvalidArgumentError,
+    InvalidAxisError,
     InvalidHandleError,
     InvalidIndexError,
     InvalidStateError,
@@ -42,6 +42,35 @@ from eagerd_protocol.errors import (
 from eagerd_protocol.strategy import ResourceCleanupStrategy
 from eagerd_protocol.version import __version__
 
+if TYPE_CHECKING:
+    from eagerd.array import Array
+    from eagerd.session import EagerSession, SessionStats
+    from eagerd.writer import Writer
+
+# What needs numpy and zmq is imported when it is first used: the command line mostly does without both.
+_MODULES: Final = {
+    "Array": "eagerd.array",
+    "EagerSession": "eagerd.session",
+    "SessionStats": "eagerd.session",
+    "Writer": "eagerd.writer",
+}
+
+
+if not TYPE_CHECKING:  # or else a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'eagerd' has no attribute {name!r}")
+        from importlib import import_module
+
+        found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
+
+
 __all__ = [
     "AlreadyExistsError",
     "Array",
@@ -54,6 +83,7 @@ __all__ = [
     "EagerdError",
     "ForkedClientError",
     "InvalidArgumentError",
+    "InvalidAxisError",
     "InvalidHandleError",
     "InvalidIndexError",
     "InvalidStateError",
