@@ -84,6 +84,7 @@ class Budget:
         self._pools: set[SegmentPool] = set()
 
     def add_pool(self, pool: "SegmentPool") -> None:
+        """Take note of a pool that has segments: to trim looks at those, and not at thousands that have none."""
         with self._lock:
             self._pools.add(pool)
 
@@ -184,7 +185,6 @@ class SegmentPool:
         self._segments: dict[int, Segment] = {}
         self._idle_bytes = 0
         self._is_closed = False
-        budget.add_pool(self)
 
     def __repr__(self) -> str:
         return f"<SegmentPool: {len(self._segments)} segments, {self._idle_bytes} bytes idle>"
@@ -223,16 +223,17 @@ class SegmentPool:
                 self._trim(older_than_seconds)
             finally:
                 self._lock.release()
-        if self._is_closed and not self._segments:
-            self._budget.remove_pool(self)
 
     def hand_over(self, block: Block, other: "SegmentPool") -> None:
         """Make `block`, alone in its segment, belong to `other`; its bytes move to the other account."""
         other.account.charge(block.charged_bytes)
         with self._lock:
             del self._segments[block.segment.number]
+            if not self._segments:
+                self._budget.remove_pool(self)
         with other._lock:
             other._segments[block.segment.number] = block.segment
+            self._budget.add_pool(other)
         self.account.refund(block.charged_bytes)
         block.pool = other
 
@@ -266,6 +267,7 @@ class SegmentPool:
                 needed=nbytes,
             ) from None
         self._segments[segment.number] = segment
+        self._budget.add_pool(self)
         now = self._clock()
         for index in range(count):
             block = Block(self, segment, index * block_bytes, block_bytes)
@@ -304,4 +306,6 @@ class SegmentPool:
             del self._segments[segment.number]
             segment.close()
             self._budget.refund(segment.nbytes)
+        if not self._segments:
+            self._budget.remove_pool(self)
         self._on_retired(list(closing))

@@ -103,6 +103,7 @@ class Server:
         self._wake_lock = threading.Lock()
         self._is_woken = False
         self._is_ticking = False
+        self._is_trimming = False
 
     # From any thread
 
@@ -153,7 +154,7 @@ class Server:
         try:
             routing_id, *frames = self._router.recv_multipart()
         except zmq.Again:
-            self._workers.schedule(self)
+            self._schedule_trimming()
             return
         if routing_id == self._wake_id:
             self._handle_events()
@@ -279,7 +280,7 @@ class Server:
         raise InvalidHandleError("this client has no such session")
 
     def _forget_session(self, client: Client, session: Session) -> None:
-        self._workers.schedule(self)
+        self._schedule_trimming()
         self._sessions.pop(session.token, None)
         if client.sessions.pop(session.token, None) is not None:
             client.closed_tokens.add(session.token)
@@ -349,8 +350,17 @@ class Server:
         """Give idle memory back; on a worker, since unmapping a gigabyte takes a tenth of a second."""
         has_idle = self._budget.trim(self._config.pool_idle_seconds)
         self._publications.trim()
-        self.post(lambda: self._set_ticking(has_idle))
+        self.post(lambda: self._end_trimming(has_idle))
         return False
+
+    def _schedule_trimming(self) -> None:
+        if not self._is_trimming:
+            self._is_trimming = True
+            self._workers.schedule(self)
+
+    def _end_trimming(self, has_idle: bool) -> None:
+        self._is_trimming = False
+        self._set_ticking(has_idle)
 
     def _set_ticking(self, ticking: bool) -> None:
         """While memory lies idle, receive with a time-out; otherwise an idle daemon never wakes."""

@@ -43,6 +43,33 @@ def test_what_is_freed_is_used_again_and_ages_out() -> None:
     pool.close()
 
 
+def test_trimming_looks_at_no_pool_that_has_nothing() -> None:
+    class Watched(SegmentPool):
+        looks = 0
+
+        def trim_if_free(self, older_than_seconds: float) -> None:
+            Watched.looks += 1
+            super().trim_if_free(older_than_seconds)
+
+    budget = Budget(100 * MIB)
+    pools = [Watched(Account(50 * MIB), budget) for _ in range(100)]
+    block = pools[7].allocate(2 * MIB)
+    assert not budget.trim(older_than_seconds=0.0)
+    assert Watched.looks == 1
+    pools[7].freed.append(block)
+    assert not budget.trim(older_than_seconds=0.0)
+    assert budget.segments == 0
+    assert not budget.trim(older_than_seconds=0.0)
+    assert Watched.looks == 2
+    block = pools[7].allocate(2 * MIB)
+    pools[7].hand_over(block, pools[8])
+    assert not budget.trim(older_than_seconds=0.0)  # at 8 alone
+    assert Watched.looks == 3
+    pools[8].freed.append(block)
+    for pool in pools:
+        pool.close()
+
+
 def test_ten_thousand_tensors_do_not_need_ten_thousand_descriptors() -> None:
     budget = Budget(4096 * MIB)
     pool = SegmentPool(Account(4096 * MIB), budget)
