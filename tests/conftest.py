@@ -11,9 +11,11 @@ from hypothesis import settings
 from tests import leaks
 from tests.daemon_process import DaemonProcess, run_daemon
 
-# On a busy machine one example may take long; the timeout per test is the limit.
-settings.register_profile("eagerd", deadline=None, print_blob=True)
-settings.load_profile("eagerd")
+# On a busy machine one example may take long; the timeout per test is the limit. The same examples each time, so
+# that a change is judged by what it changes; HYPOTHESIS_PROFILE=explore draws new ones.
+settings.register_profile("eagerd", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "eagerd"))
 
 # Shell patterns over the names in a leak report, for what a process makes once and keeps; say why at each.
 ALLOWED: tuple[str, ...] = ()

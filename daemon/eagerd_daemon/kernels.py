@@ -112,7 +112,10 @@ def _arange(*, start: Any, stop: Any, step: Any, dtype: str | None) -> AnyArray:
     if stop is None:
         start, stop = 0, start
     arange: Callable[..., AnyArray] = np.arange
-    return arange(start, stop, step, dtype)
+    try:
+        return arange(start, stop, step, dtype)
+    except OverflowError:  # all values fit the dtype, but the stop, which is none of them, does not
+        return arange(start, stop, step).astype(dtype)
 
 
 def _linspace(*, start: Any, stop: Any, num: int, dtype: str | None, endpoint: bool) -> AnyArray:

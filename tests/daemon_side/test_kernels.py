@@ -106,3 +106,9 @@ def test_eigenvalues_are_complex_whatever_they_are() -> None:
     assert (values.dtype, vectors.dtype) == (np.complex64, np.complex64)
     (only_values,) = run_kernel("linalg.eigvals", (np.eye(2),), {})
     assert only_values.dtype == np.complex128
+
+
+def test_arange_may_stop_beyond_its_dtype() -> None:
+    assert run("arange", start=0, stop=300, step=100, dtype="uint8").tolist() == [0, 100, 200]
+    assert run("arange", start=0, stop=-3, step=1, dtype="uint8").tolist() == []
+    assert run("arange", start=5, stop=None, step=2, dtype="int8").dtype == np.int8

@@ -90,6 +90,7 @@ C = np.dtype("complex64")
         ("arange", (), {"start": 0, "stop": 1e300}, InvalidArgumentError, "too many elements"),
         ("arange", (), {"start": 0, "stop": 1, "step": 5e-324}, InvalidArgumentError, "no finite length"),
         ("arange", (), {"start": float("nan")}, InvalidArgumentError, "no finite length"),
+        ("arange", (), {"start": 2, "dtype": "bool"}, InvalidTypeError, "not defined for bool"),
         ("arange", (), {"start": 1, "stop": 5, "step": 0}, InvalidArgumentError, "never ends"),
         ("linspace", (), {"start": -1e308, "stop": 1e308, "num": 3}, InvalidArgumentError, "more than a float"),
         ("linspace", (), {"start": 0, "stop": 300, "num": 3, "dtype": "int8"}, InvalidArgumentError, "out of range"),

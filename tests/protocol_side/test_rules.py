@@ -55,7 +55,7 @@ STRICTER = re.compile(
     "an array of 0 dimensions$|-1 axes cannot be contracted|three elements in a cross product|needs at least one"
     "|n must be at least 1|must not be (negative|inf)|negative dimensions|name one axis twice|mode is one of"
     "|(float|int|complex) cannot fill|complex limits do not fit|must be real|needs axes"
-    "|not defined for complex numbers|(inf|nan) does not fit"
+    "|not defined for (complex numbers|bool$)|(inf|nan) does not fit"
     r"|-?\d+ is out of range for u?int|a tuple of \d shifts needs"
 )
 """What array-api-strict lets through since numpy does, though the standard does not define it; our words for it."""

@@ -79,6 +79,8 @@ def arange(_: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
         raise InvalidArgumentError(f"arange from {start} to {stop} by {step} has no finite length") from None
     is_integer = all(isinstance(v, int) for v in (start, stop, step))
     dtype = dtype_or(parameters["dtype"], DEFAULT_INT if is_integer else DEFAULT_FLOAT)
+    if dtype == BOOL:
+        raise InvalidTypeError("arange is not defined for bool")
     if is_integer and length:
         _check_fill(start, dtype)
         _check_fill(start + (length - 1) * step, dtype)
