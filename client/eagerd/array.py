@@ -12,6 +12,7 @@ from eagerd_protocol.errors import (
     EagerdError,
     InvalidArgumentError,
     InvalidHandleError,
+    InvalidIndexError,
     InvalidTypeError,
 )
 from eagerd_protocol.limits import INLINE_BYTES, MAX_OPERANDS
@@ -64,11 +65,16 @@ class Array:
     # What it is
 
     @property
-    def handle(self) -> int:
-        """The client's number for this array in its session; `InvalidHandleError` after `release`."""
+    def reference(self) -> HandleReference:
+        """The claim on the handle: it stays while this is held; `InvalidHandleError` after `release`."""
         if self._reference is None:
             raise InvalidHandleError("this array was released")
-        return self._reference.handle
+        return self._reference
+
+    @property
+    def handle(self) -> int:
+        """The client's number for this array in its session; `InvalidHandleError` after `release`."""
+        return self.reference.handle
 
     @property
     def dtype(self) -> DType:
@@ -141,9 +147,7 @@ class Array:
 
     def fetch(self, timeout: float | None = None, *, is_private: bool = False) -> "np.ndarray[Any, Any]":
         """Return what `numpy` does without a copy, with a timeout in seconds of its own; see `EagerSession.fetch`."""
-        if self._reference is None:
-            raise InvalidHandleError("this array was released")
-        return self.session.fetch(self._reference, timeout, is_private=is_private)
+        return self.session.fetch(self.reference, timeout, is_private=is_private)
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> "np.ndarray[Any, Any]":
         view = self.numpy()
@@ -242,21 +246,9 @@ class Array:
         """Let go of the handle now; a numpy view that exists keeps the tensor until it goes. Twice does no harm."""
         self._reference = None
 
-    def give_up_reference(self) -> bool:
-        """Let go of the handle because an operation takes it over; False, and kept, where a view holds it too."""
-        # getrefcount sees this attribute and its own argument; anything beyond is a numpy view.
-        from sys import getrefcount
-
-        reference = self._reference
-        if reference is None or getrefcount(reference) > 3:
-            return False
-        reference.disarm()
-        return True
-
-    def _rebind(self, other: "Array") -> Self:
-        """Become `other`, which nobody else has."""
-        self._reference, other._reference = other._reference, None
-        return self
+    def rebind(self, reference: HandleReference) -> None:
+        """Take another handle, whose tensor has the same shape and dtype."""
+        self._reference = reference
 
     # Picking
 
@@ -268,15 +260,28 @@ class Array:
     def __setitem__(self, key: object, value: object) -> None:
         wire_key, indices = self._index(key)
         if isinstance(value, np.ndarray | list | tuple):
-            value = self.session.upload(value)
+            value = self.session.upload(value, None if isinstance(value, np.ndarray) else self._weak_dtype(value))
         name = "scatter" if indices else "setitem"
-        self._rebind(self.session.run_in_place(name, self, (value, *indices), {"key": wire_key}))
+        self.session.run_in_place(name, self, (value, *indices), {"key": wire_key})
+
+    def _weak_dtype(self, values: "list[Any] | tuple[Any, ...]") -> DType | None:
+        """The array's own dtype, where Python scalars like these, which are weak, would leave it; else None."""
+        try:
+            found = np.asarray(values)
+        except (ValueError, OverflowError):  # the upload says what is wrong
+            return None
+        scalar = {"b": False, "i": 0, "u": 0, "f": 0.0, "c": 0j}.get(found.dtype.kind)
+        if found.size == 0 or (scalar is not None and np.result_type(self.dtype, scalar).kind == self.dtype.kind):
+            return self.dtype
+        return None
 
     def _index(self, key: object) -> tuple[tuple[Any, ...], list["Array"]]:
         """Return an index in the wire's form, and the arrays in it; lists and numpy arrays are uploaded."""
         items: list[Any] = []
         indices: list[Array] = []
         for item in key if isinstance(key, tuple) else (key,):
+            if isinstance(item, str):  # on the wire there are words for what is no string here
+                raise InvalidIndexError("an index holds integers, slices, ..., None, and arrays, not str")
             if isinstance(item, list | np.ndarray | bool | np.bool_):
                 # numpy takes an empty list for floats, where an index of nothing is meant.
                 is_nothing = isinstance(item, list) and not np.size(item)
@@ -466,10 +471,12 @@ class Array:
     def _in_place(self, name: str, other: object) -> Self:
         if not _is_operand(name, other):
             return NotImplemented  # type: ignore[no-any-return]
-        return self._rebind(self.session.run_in_place(name, self, (other,), {}))
+        self.session.run_in_place(name, self, (other,), {})
+        return self
 
 
 def _is_operand(name: str, value: object) -> bool:
-    if isinstance(value, np.ndarray):
-        raise InvalidTypeError(f"{name}: one operand is a numpy array; upload it first: xp.asarray(x)")
+    if isinstance(value, np.ndarray | list | tuple):
+        kind = "numpy array" if isinstance(value, np.ndarray) else type(value).__name__
+        raise InvalidTypeError(f"{name}: one operand is a {kind}; upload it first: xp.asarray(x)")
     return type(value) is Array or isinstance(value, _SCALARS)

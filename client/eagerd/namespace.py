@@ -51,6 +51,8 @@ class Namespace:
         return sorted(names)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # of Python's own protocols, such as copying, which ask before there is a prefix
+            raise AttributeError(name)
         full_name = self._prefix + name
         found: Any
         if full_name in ALIASES:
@@ -143,17 +145,16 @@ def make_function(operation: Operation, session: "EagerSession", api_version: st
     short = operation.name.rpartition(".")[2]
     operands = "".join(f"*{p.name}, " if p.kind == "operands" else f"{p.name}, " for p in operation.operands)
     lines = [f"def {short}{operation.public_signature}:", "    given = {}"]
+    scope: dict[str, Any] = {"Array": Array, "run": session.run, "finish": _finisher(operation, api_version)}
     for parameter in operation.attributes.values():
         line = f"given[{parameter.name!r}] = {parameter.name}"
         if parameter.name == "fill_value":  # scipy fills with arrays of no dimensions, as numpy lets it
             line += ".item() if type(fill_value) is Array else fill_value"
-        default = parameter.default
-        if not parameter.is_required:
-            compare = "is not" if default is None or isinstance(default, bool) else "!="
-            line = f"if {parameter.name} {compare} {default!r}: {line}"
+        if not parameter.is_required:  # by identity: 1.0 is not 1, and an array is compared with nothing
+            scope[f"{parameter.name}_default"] = parameter.default
+            line = f"if {parameter.name} is not {parameter.name}_default: {line}"
         lines.append(f"    {line}")
     lines.append(f"    return finish(run({operation.name!r}, ({operands}), given))")
-    scope: dict[str, Any] = {"Array": Array, "run": session.run, "finish": _finisher(operation, api_version)}
     exec("\n".join(lines), scope)
     function: Callable[..., Any] = scope[short]
     returns = f" Returns ({', '.join(operation.outputs)})." if operation.outputs else ""

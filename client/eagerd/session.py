@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from sys import getrefcount
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -64,7 +65,7 @@ from eagerd_protocol.messages import (
     Unpublish,
     Value,
 )
-from eagerd_protocol.parameters import as_scalar, as_shape
+from eagerd_protocol.parameters import as_scalar, as_shape, scalar_from_wire
 from eagerd_protocol.planner import Planner
 from eagerd_protocol.rules.checks import check_size
 from eagerd_protocol.specs import ArraySpec, OperandSpec, Plan
@@ -328,35 +329,39 @@ class EagerSession:
             raise self._end
         specs: list[OperandSpec] = []
         wire: list[Any] = []
+        held: list[HandleReference] = []  # or another thread that assigns to an operand could have it released
         has_foreign = False
         for operand in operands:
             # The two common kinds first: to call `_operand` for them, too, took a fifth of the submission.
             if type(operand) is Array and operand.session is self:
                 specs.append(operand.known_spec())
-                wire.append(operand.handle)
+                held.append(operand.reference)
+                wire.append(held[-1].handle)
             elif type(operand) is float:
                 specs.append(operand)
                 wire.append((operand,))
             else:
-                spec, on_wire = self._operand(operand, name, len(specs))
+                spec, on_wire = self._operand(operand, name, len(specs), held)
                 specs.append(spec)
                 wire.append(on_wire)
                 has_foreign = has_foreign or (type(on_wire) is tuple and len(on_wire) == 2)
         plan, parameters = _PLANNER.plan(name, tuple(specs), given)
         if given:
             given = {key: parameters[key] for key in given}
-        outputs = self._submit(name, wire, given, plan, ())
+        outputs = self._submit(name, wire, given, plan)
         if has_foreign:
             self.flush()  # while `operands` still holds the other session's arrays
         return outputs
 
-    def run_in_place(self, name: str, target: Array, others: Sequence[object], given: dict[str, object]) -> Array:
-        """Submit an operation whose output takes the place of `target`, whose handle goes with it.
+    def run_in_place(self, name: str, target: Array, others: Sequence[object], given: dict[str, object]) -> None:
+        """Submit an operation whose output becomes the value of `target`.
 
         Raises, with nothing lost, where the output would have another shape or dtype.
         """
         self._check_open()
-        pairs = [self._operand(operand, name, position + 1) for position, operand in enumerate(others)]
+        held: list[HandleReference] = []
+        pairs = [self._operand(operand, name, position + 1, held) for position, operand in enumerate(others)]
+        wire = [on_wire for _, on_wire in pairs]
         before = target.known_spec()
         plan, parameters = _PLANNER.plan(name, (before, *(spec for spec, _ in pairs)), given)
         (after,) = plan.outputs
@@ -364,15 +369,25 @@ class EagerSession:
             raise InvalidArgumentError(f"{name} in place cannot change shape {before.shape} to {after.shape}")
         if after.dtype != before.dtype:
             raise InvalidTypeError(f"{name} in place cannot change {before.dtype} to {after.dtype}")
-        handle = target.handle
-        # A numpy view of the old value holds its reference: then the daemon must keep it, and copies. A session
-        # that executes in sync keeps it as well, so that an operation that fails leaves the array as it was.
-        donated = (handle,) if not self._is_sync and target.give_up_reference() else ()
         parameters = {key: parameters[key] for key in given}
-        (output,) = self._submit(name, [handle, *(wire for _, wire in pairs)], parameters, plan, donated)
-        if any(type(wire) is tuple and len(wire) == 2 for _, wire in pairs):
+        if self._is_sync:  # the old value is kept until the new one is there: an operation that fails changes nothing
+            (output,) = self._submit(name, [target.handle, *wire], parameters, plan)
+            target.rebind(output.reference)
+            return
+        # Read, given up and replaced under the lock, and before anything may wait: no other thread and no Ctrl-C
+        # finds the array between its values.
+        with self._lock:
+            reference = target.reference
+            # The attribute, this variable and the argument; whoever else holds it, a numpy view or another thread,
+            # needs the old value: then the daemon must keep it, and copies.
+            donated = (reference.handle,) if getrefcount(reference) <= 3 else ()
+            (handle,) = self._append_run(name, [reference.handle, *wire], parameters, plan, donated)
+            target.rebind(HandleReference(handle, self._releases))
+            if donated:
+                reference.disarm()
+        if any(type(on_wire) is tuple and len(on_wire) == 2 for on_wire in wire):
             self.flush()  # while `others` still holds the other session's arrays
-        return output
+        self._after_submission()
 
     def upload(self, value: object, dtype: DType | None = None) -> Array:
         """Copy an array-like into the daemon and return the array."""
@@ -487,19 +502,10 @@ class EagerSession:
 
     # Submitting
 
-    def _submit(
-        self, name: str, operands: list[Any], given: dict[str, Any], plan: Plan, donated: tuple[int, ...]
-    ) -> tuple[Array, ...]:
+    def _submit(self, name: str, operands: list[Any], given: dict[str, Any], plan: Plan) -> tuple[Array, ...]:
         releases = self._releases
         with self._lock:
-            handles = self._take_handles(len(plan.outputs))
-            step = (
-                ("run", name, handles, operands, given, donated) if donated else ("run", name, handles, operands, given)
-            )
-            self._append(step, len(handles) + len(operands))
-            seconds = plan.in_place_seconds if donated else plan.cost_seconds
-            if seconds > _DEAR_SECONDS and not plan.is_view and (seconds > _LONG_SECONDS or self._is_daemon_waiting()):
-                self._send_batch()
+            handles = self._append_run(name, operands, given, plan, ())
         if len(handles) == 1:
             outputs: tuple[Array, ...] = (Array(self, HandleReference(handles[0], releases), plan.outputs[0]),)
         else:
@@ -509,6 +515,18 @@ class EagerSession:
             self.synchronize()
         self._after_submission()
         return outputs
+
+    def _append_run(
+        self, name: str, operands: list[Any], given: dict[str, Any], plan: Plan, donated: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Add a run to the batch and return the handles of its outputs; the lock is held."""
+        handles = self._take_handles(len(plan.outputs))
+        step = ("run", name, handles, operands, given, donated) if donated else ("run", name, handles, operands, given)
+        self._append(step, len(handles) + len(operands))
+        seconds = plan.in_place_seconds if donated else plan.cost_seconds
+        if seconds > _DEAR_SECONDS and not plan.is_view and (seconds > _LONG_SECONDS or self._is_daemon_waiting()):
+            self._send_batch()
+        return handles
 
     def _finish_submission(self, array: Array) -> Array:
         if self._is_sync:
@@ -602,17 +620,22 @@ class EagerSession:
         if self._end is not None:
             raise self._end
 
-    def _operand(self, operand: object, name: str, position: int) -> tuple[OperandSpec, Any]:
-        """Return an operand as the rules see it, and as the wire carries it."""
+    def _operand(
+        self, operand: object, name: str, position: int, held: list[HandleReference]
+    ) -> tuple[OperandSpec, Any]:
+        """Return an operand as the rules see it, and as the wire carries it; `held` keeps it until it is sent."""
         if type(operand) is Array:
-            on_wire = operand.handle if operand.session is self else self._foreign(operand)
+            reference = operand.reference
+            held.append(reference)
+            on_wire = reference.handle if operand.session is self else self._foreign(operand, reference.handle)
             return operand.known_spec(), on_wire
         if operand is None:
             return None, None
         if isinstance(operand, np.generic):
             operand = operand.item()
         if isinstance(operand, bool | int | float | complex):
-            return operand, (as_scalar(operand),)
+            scalar = as_scalar(operand)  # of the four types themselves, whatever subclass it came as
+            return scalar_from_wire(scalar), (scalar,)
         kind = type(operand).__name__
         hint = "; upload it first: xp.asarray(x)" if isinstance(operand, np.ndarray | list | tuple) else ""
         raise InvalidTypeError(f"{name}: operand {position + 1} is a {kind}, not an eagerd array{hint}")
@@ -624,13 +647,13 @@ class EagerSession:
             raise InvalidHandleError("the array belongs to another session")
         return array.handle
 
-    def _foreign(self, array: Array) -> tuple[bytes, int]:
+    def _foreign(self, array: Array, handle: int) -> tuple[bytes, int]:
         """Name an array of another session, computed by the time that this returns."""
         other = array.session
         if other._connection is not self._connection:
             raise InvalidHandleError("the array belongs to a session of another daemon; bring it over with asarray")
-        other.describe(array.handle)
-        return (other._token, array.handle)
+        other.describe(handle)
+        return (other._token, handle)
 
     def _close(self) -> None:
         with self._lock:

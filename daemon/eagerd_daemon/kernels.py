@@ -138,7 +138,11 @@ def _diff(x: AnyArray, prepend: AnyArray | None, append: AnyArray | None, *, axi
     # Not diff's own prepend and append: for n=0 it would leave them out.
     parts = [part for part in (prepend, x, append) if part is not None]
     joined = np.concat(parts, axis=axis) if len(parts) > 1 else x
-    return np.diff(joined, n=min(n, joined.shape[axis]), axis=axis)  # beyond, numpy goes on with nothing, n times
+    if n >= joined.shape[axis] or not joined.size:  # numpy would go on with nothing, n times
+        shape = list(joined.shape)
+        shape[axis] = max(0, shape[axis] - n)
+        return np.empty(shape, joined.dtype)
+    return np.diff(joined, n=n, axis=axis)
 
 
 def _searchsorted(x1: AnyArray, x2: Any, sorter: AnyArray | None, *, side: Any) -> Any:

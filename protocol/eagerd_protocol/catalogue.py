@@ -35,8 +35,10 @@ def _words(text: str) -> list[str]:
 
 
 def _multiplications(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
-    """Of a matmul: one for each element of the result and each of a row."""
-    return outputs[0].size * (operands[0].shape[-1] or 0)
+    """Of a matmul: one for each element of the result and each of a row; integers have no BLAS."""
+    multiplications = outputs[0].size * (operands[0].shape[-1] or 0)
+    has_blas = outputs[0].dtype.kind in "fc" and outputs[0].dtype.itemsize > 2
+    return max(multiplications * (1 if has_blas else 10), 2 * sum(spec.size for spec in operands))
 
 
 def _contractions(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
@@ -44,17 +46,50 @@ def _contractions(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _
     return math.sqrt(operands[0].size * operands[1].size * outputs[0].size)
 
 
-def _eliminations(operands: Sequence[ArraySpec], _: Sequence[ArraySpec], parameters: Parameters) -> float:
-    """Of a decomposition: one for each element of the matrix and each of its rows or columns; of a power, more."""
+def _eliminations(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], parameters: Parameters) -> float:
+    """Of a decomposition: one for each element of the matrix and each of its rows or columns; of a power, more.
+
+    As much as 250 for each matrix of a stack: so long takes the call for it.
+    """
     once = operands[0].size * max(n or 0 for n in operands[0].shape[-2:])
+    stacks = [math.prod(n or 0 for n in spec.shape[:-2]) for spec in (operands[0], outputs[0])]
     exponent: int = parameters.get("n", 0)
-    return once * (1 + abs(exponent).bit_length())
+    return (once + outputs[0].size + 250 * max(stacks)) * (1 + abs(exponent).bit_length())
 
 
-def _passes(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], parameters: Parameters) -> float:
-    """Of a diff: one for each order and element."""
-    order: int = min(parameters["n"], operands[0].size)
-    return (outputs[0].size + order) * (1 + order)
+def _reductions_of(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
+    """Of a reduction: one for each element, and 30 for the loop that each result takes."""
+    return operands[0].size + 30 * outputs[0].size
+
+
+def _shifts(operands: Sequence[ArraySpec], _: Sequence[ArraySpec], parameters: Parameters) -> float:
+    """Of a roll: numpy copies two parts for each axis, each in two for the next."""
+    axes = parameters["axis"] if "axis" in parameters else parameters["axes"]
+    count = len(operands[0].shape) if axes is None else len(axes) if isinstance(axes, tuple) else 1
+    return operands[0].size + 1000.0 * 2.0**count
+
+
+def _transforms(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
+    """Of a transform along several axes: as much as 500 for each of them, beside the elements."""
+    return max(operands[0].size, outputs[0].size) + 500 * len(operands[0].shape)
+
+
+def _positions(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
+    """Of nonzero: each dimension has a vector of them."""
+    return operands[0].size * (1 + len(outputs))
+
+
+def _passes(operands: Sequence[ArraySpec], _: Sequence[ArraySpec], parameters: Parameters) -> float:
+    """Of a diff: one for each element and order; there are no more orders than the axis is long."""
+    size = sum(spec.size for spec in operands)
+    longest = sum(max((n or 0 for n in spec.shape), default=0) for spec in operands)
+    orders: int = min(parameters["n"], longest)
+    return (size + 1) * (1 + orders)
+
+
+def _picks(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
+    """Of a gather: one for each element that may be picked, or is looked at to find them."""
+    return max(operands[0].size, indexing.most_elements(outputs[0], operands[1:]))
 
 
 def _repetitions(_operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], _: Parameters) -> float:
@@ -108,18 +143,20 @@ def _reductions() -> Iterable[Operation]:
     keep = "axis: 'ints?' = None, keepdims: 'bool' = False"
     for name in ("sum", "prod"):
         signature = "(x, /, *, axis: 'ints?' = None, dtype: 'dtype?' = None, keepdims: 'bool' = False)"
-        yield row(name, signature, reductions.accumulating)
-    yield row("mean", f"(x, /, *, {keep})", reductions.averaging)
+        yield row(name, signature, reductions.accumulating, work=_reductions_of)
+    yield row("mean", f"(x, /, *, {keep})", reductions.averaging, work=_reductions_of)
     for name in ("std", "var"):
         signature = "(x, /, *, axis: 'ints?' = None, correction: 'scalar' = 0.0, keepdims: 'bool' = False)"
-        yield row(name, signature, reductions.averaging, element_seconds=4e-9)
+        yield row(name, signature, reductions.averaging, work=_reductions_of, element_seconds=4e-9)
     for name in ("max", "min"):
-        yield row(name, f"(x, /, *, {keep})", reductions.selecting)
+        yield row(name, f"(x, /, *, {keep})", reductions.selecting, work=_reductions_of)
     for name in ("all", "any"):
-        yield row(name, f"(x, /, *, {keep})", reductions.truth)
+        yield row(name, f"(x, /, *, {keep})", reductions.truth, work=_reductions_of)
     for name in ("argmax", "argmin"):
-        yield row(name, "(x, /, *, axis: 'int?' = None, keepdims: 'bool' = False)", reductions.position)
-    yield row("count_nonzero", f"(x, /, *, {keep})", reductions.counting)
+        yield row(
+            name, "(x, /, *, axis: 'int?' = None, keepdims: 'bool' = False)", reductions.position, work=_reductions_of
+        )
+    yield row("count_nonzero", f"(x, /, *, {keep})", reductions.counting, work=_reductions_of)
     for name in ("cumulative_sum", "cumulative_prod"):
         signature = "(x, /, *, axis: 'int?' = None, dtype: 'dtype?' = None, include_initial: 'bool' = False)"
         yield row(name, signature, reductions.cumulative, element_seconds=4e-9)
@@ -174,12 +211,16 @@ def _fourier() -> Iterable[Operation]:
         yield Operation(f"fft.{one.__name__}", signature, fourier.along_axis(one), element_seconds=seconds)
     signature = "(x, /, *, s: 'ints?' = None, axes: 'ints?' = None, norm: 'text' = 'backward')"
     for several in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn):
-        yield Operation(f"fft.{several.__name__}", signature, fourier.along_axes(several), element_seconds=seconds)
+        yield Operation(
+            f"fft.{several.__name__}", signature, fourier.along_axes(several), work=_transforms, element_seconds=seconds
+        )
     signature = "(n: 'int', /, *, d: 'scalar' = 1.0, dtype: 'dtype?' = None, device: 'device' = None)"
     yield Operation("fft.fftfreq", signature, fourier.fftfreq, is_memoisable=False)
     yield Operation("fft.rfftfreq", signature, fourier.rfftfreq, is_memoisable=False)
     for name in ("fftshift", "ifftshift"):
-        yield Operation(f"fft.{name}", "(x, /, *, axes: 'ints?' = None)", fourier.shift, element_seconds=1e-9)
+        yield Operation(
+            f"fft.{name}", "(x, /, *, axes: 'ints?' = None)", fourier.shift, work=_shifts, element_seconds=1e-9
+        )
 
 
 def _shapes() -> Iterable[Operation]:
@@ -201,7 +242,7 @@ def _shapes() -> Iterable[Operation]:
     yield row("unstack", "(x, /, *, axis: 'int' = 0)", rule.unstack, is_view=True, has_many_outputs=True)
     yield row("repeat", "(x, repeats, /, *, axis: 'int?' = None)", rule.repeat, work=_repetitions, is_memoisable=False)
     yield row("tile", "(x, repetitions: 'shape', /)", rule.tile)
-    yield row("roll", "(x, /, shift: 'ints', *, axis: 'ints?' = None)", rule.roll, element_seconds=1e-9)
+    yield row("roll", "(x, /, shift: 'ints', *, axis: 'ints?' = None)", rule.roll, work=_shifts, element_seconds=1e-9)
     signature = "(x, /, *, axis: 'int' = -1, n: 'int' = 1, prepend=None, append=None)"
     yield row("diff", signature, rule.diff, work=_passes, element_seconds=2e-9)
 
@@ -214,7 +255,7 @@ def _picking() -> Iterable[Operation]:
     yield row("searchsorted", signature, rule.searchsorted, element_seconds=100e-9, is_memoisable=False)
     signature = "(x1, x2, /, *, invert: 'bool' = False)"
     yield row("isin", signature, rule.isin, element_seconds=150e-9, is_memoisable=False)
-    yield row("nonzero", UNARY, rule.nonzero, element_seconds=5e-9, has_many_outputs=True)
+    yield row("nonzero", UNARY, rule.nonzero, work=_positions, element_seconds=5e-9, has_many_outputs=True)
     for name, outputs in {
         "unique_all": ("values", "indices", "inverse_indices", "counts"),
         "unique_counts": ("values", "counts"),
@@ -226,7 +267,7 @@ def _picking() -> Iterable[Operation]:
     yield row("getitem", "(x, /, key: 'key')", indexing.getitem, is_view=True)
     signature, size = "(x, value, /, key: 'key')", indexing.assigned_size
     yield row("setitem", signature, indexing.setitem, size_in_place=size, element_seconds=1e-9)
-    yield row("gather", "(x, /, *indices, key: 'key')", indexing.gather, element_seconds=5e-9)
+    yield row("gather", "(x, /, *indices, key: 'key')", indexing.gather, work=_picks, element_seconds=5e-9)
     signature = "(x, value, /, *indices, key: 'key')"
     yield row("scatter", signature, indexing.scatter, size_in_place=size, element_seconds=5e-9)
 

@@ -16,6 +16,11 @@ _BYTE_SECONDS: Final = 0.5e-9
 """To write one byte of a result that lies in a segment: fresh pages cost a page fault each."""
 
 _CALL_SECONDS: Final = 2e-6
+_ARRAY_SECONDS: Final = 0.5e-6
+"""For each operand and output: naming it, and numpy's own bookkeeping."""
+
+_SLOW_DTYPES: Final = {"float16": 8.0, "complex64": 6.0, "complex128": 6.0}
+"""How much longer an element takes than one of float64: numpy has no instructions for half precision."""
 
 Work: TypeAlias = Callable[[Sequence[ArraySpec], Sequence[ArraySpec], Mapping[str, Any]], float]
 
@@ -153,15 +158,17 @@ class Operation:
     def _estimate_seconds(
         self, operands: Sequence[OperandSpec], outputs: tuple[ArraySpec, ...], parameters: Mapping[str, Any]
     ) -> float:
-        if self.is_view:
-            return _CALL_SECONDS
         arrays = [spec for spec in operands if isinstance(spec, ArraySpec)]
+        seconds = _CALL_SECONDS + (len(arrays) + len(outputs)) * _ARRAY_SECONDS
+        if self.is_view:
+            return seconds
         if self.work is None:
             work: float = max((spec.size for spec in (*arrays, *outputs)), default=0)
         else:
             work = self.work(arrays, outputs, parameters)
+        slowest = max((_SLOW_DTYPES.get(spec.dtype.name, 1.0) for spec in (*arrays, *outputs)), default=1.0)
         written = sum(spec.nbytes for spec in outputs)
-        seconds = _CALL_SECONDS + work * self.element_seconds
+        seconds += work * self.element_seconds * slowest
         return seconds + written * _BYTE_SECONDS if written > INLINE_BYTES else seconds
 
 

@@ -82,8 +82,10 @@ def as_scalar(value: object) -> Wire:
     """A Python or numpy scalar; a complex one travels as ("complex", real, imaginary)."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, bool | float):
+    if isinstance(value, bool):
         return value
+    if isinstance(value, float):
+        return float(value)
     if isinstance(value, int):
         return as_int(value)
     if isinstance(value, complex):
@@ -153,17 +155,26 @@ def as_key(value: object) -> tuple[Wire, ...]:
     return tuple(_as_key_item(item) for item in items)
 
 
+def _as_bound(value: object) -> int | None:
+    """A bound of a slice; what is beyond 64 bits is beyond any array, where Python clamps."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = max(-(2**63), min(value, 2**63 - 1))
+    return as_optional_int(value)
+
+
 def _as_key_item(item: object) -> Wire:
     if item is None or item is Ellipsis:
         return None if item is None else ELLIPSIS
     if isinstance(item, str) and item in (ELLIPSIS, INDEX_ARRAY):
         return item
     if isinstance(item, slice):
-        return ("slice", *(as_optional_int(part) for part in (item.start, item.stop, item.step)))
+        return ("slice", *map(_as_bound, (item.start, item.stop, item.step)))
     if isinstance(item, tuple) and len(item) == 4 and item[0] == "slice":
         return ("slice", *(as_optional_int(part) for part in item[1:]))
     try:
         return as_int(item)
+    except InvalidArgumentError as error:
+        raise InvalidIndexError(str(error)) from None
     except InvalidTypeError:
         raise InvalidIndexError(
             f"an index holds integers, slices, ..., None, and arrays of integers or booleans, not {type(item).__name__}"

@@ -29,7 +29,7 @@ class Planner:
         key = (
             name,
             tuple([o if type(o) is ArraySpec else type(o) for o in operands]),
-            tuple(given.items()) if given else (),
+            tuple([(k, type(v), v) for k, v in given.items()]) if given else (),
         )
         is_hashable = True
         try:
@@ -40,7 +40,7 @@ class Planner:
             operation = get_operation(name)
             parameters = operation.check_parameters(given)
             found = operation.plan(operands, parameters), parameters
-            # True == 1 == 1.0 as keys, so only parameters of which that is harmless are remembered.
+            # Beware: True == 1 == 1.0 as keys, within tuples.
             if is_hashable and operation.is_memoisable:
                 if len(self._plans) >= self.MOST:
                     self._plans.clear()

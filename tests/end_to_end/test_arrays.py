@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import enum
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,6 +50,9 @@ KEYS: dict[str, Any] = {
     "integer arrays apart": (np.array([0, 1]), slice(None), np.array([3, 2])),
     "integer arrays apart, after a slice": (slice(1, 3), np.array([0, 1]), None, np.array([3, 2])),
     "integer arrays and an integer apart": (slice(1, 3), np.array([[0], [1]]), None, 4),
+    "integer arrays apart by an ellipsis of nothing": (slice(1, 3), np.array([0, 1]), ..., np.array([3, 2])),
+    "a mask and an integer apart by nothing": (slice(1, 3), MASK[0, :, 0], ..., 4),
+    "a slice beyond 64 bits": slice(-(10**30), 10**30),
     "integer arrays side by side": (slice(None), np.array([0, 1]), np.array([[3], [2]])),
     "an integer array and an integer": (np.array([0, 1]), 2),
     "an empty list": [],
@@ -99,6 +103,8 @@ def test_an_array_of_one_integer_is_an_index(session: EagerSession) -> None:
 WRONG_KEYS: list[tuple[str, Any, str]] = [
     ("a float", 1.5, "not float"),
     ("a string", "a", "not str"),
+    ("a word of the wire", "array", "not str"),
+    ("an integer beyond 64 bits", 10**30, "64 bits"),
     ("floats", np.array([0.5]), "integers or booleans, not float64"),
     ("beyond the end", 4, "index 4 is out of range for axis 0"),
     ("before the start", (0, 0, -7), "index -7 is out of range for axis 2"),
@@ -208,6 +214,30 @@ def test_shapes_that_depend_on_data_are_known_when_asked_for(session: EagerSessi
     assert (positions.shape, picked.shape, repeated.shape) == ((2,), (2,), (3,))
     assert picked.likely_shape == (2,)
     assert (picked + 1).numpy().tolist() == [4, 6]
+
+
+def test_parameters_are_told_by_type(session: EagerSession) -> None:
+    xp = session.namespace
+    assert xp.arange(0, 5, 1.0).dtype == xp.arange(5, step=1.0).dtype == np.float64
+    x = xp.ones((2, 2))
+    for _ in range(2):  # what was remembered of True is nothing to 1
+        with pytest.raises(TypeError, match="keepdims"):
+            xp.sum(x, axis=0, keepdims=1)
+        with pytest.raises(TypeError, match="axis"):
+            xp.sort(x, axis=-1.0)
+        assert xp.sum(x, axis=0, keepdims=True).shape == (1, 2)
+        xp.sort(x, axis=-1)
+
+    class Answer(enum.IntEnum):
+        A = 2
+
+    class Real(float):
+        pass
+
+    assert (xp.asarray([1, 2]) + Answer.A).dtype == np.int64
+    assert (x * Real(2)).dtype == xp.full(2, Real(1)).dtype == np.float64
+    with pytest.raises(TypeError, match="upload it first"):
+        _ = x == [1.0, 2.0]
 
 
 def test_unique_values_are_sorted_and_fill_values_may_be_arrays(session: EagerSession) -> None:

@@ -1,5 +1,7 @@
 """``a[key] = value`` and in-place operators: in place where nobody else can see the old value, else on a copy."""
 
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -299,3 +301,63 @@ def test_what_dies_after_the_last_operation_waits_for_the_next_safe_point(daemon
         session.safe_point()
         assert session.stats().live_bytes == N * 8
         del result
+
+
+def test_lists_are_weak_as_scalars_are(daemon: DaemonProcess) -> None:
+    with EagerSession(daemon.address) as session:
+        xp = session.namespace
+        small = xp.zeros((3,), dtype=xp.uint8)
+        small[:] = [1, 2, 3]
+        small[[]] = []
+        small[0:0] = []
+        assert small.numpy().tolist() == [1, 2, 3]
+        for wrong, error in [([300, 1, 1], ValueError), ([0.5, 1, 1], TypeError)]:
+            with pytest.raises(error):
+                small[:] = wrong
+        halves = xp.zeros((2,), dtype=xp.float16)
+        halves[:] = (0.5, True)
+        assert halves.numpy().tolist() == [0.5, 1.0]
+
+
+def test_threads_that_change_and_read_one_array_lose_at_most_updates(daemon: DaemonProcess) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with EagerSession(daemon.address) as session:
+            xp = session.namespace
+            array = xp.zeros((20,))
+            failures: list[BaseException] = []
+
+            def repeat(change: Callable[[], object]) -> None:
+                try:
+                    for _ in range(400):
+                        change()
+                except BaseException as error:
+                    failures.append(error)
+
+            changes = [lambda: array.__iadd__(1.0)] * 3 + [lambda: xp.sum(array * 2.0), lambda: array[0]]
+            threads = [threading.Thread(target=repeat, args=(change,)) for change in changes]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not failures
+            assert 400 <= float(array[0]) <= 1200
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_an_assignment_that_is_interrupted_while_it_waits_leaves_a_value(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EagerSession(daemon.address) as session:
+        array = session.namespace.zeros((3,))
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "_after_submission", interrupt)  # where a full window is waited for
+            with pytest.raises(KeyboardInterrupt):
+                array += 1.0
+        assert array.numpy().tolist() == [1.0] * 3

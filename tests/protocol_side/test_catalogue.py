@@ -25,6 +25,7 @@ from eagerd_protocol.specs import ArraySpec
 
 F = np.dtype("float32")
 C = np.dtype("complex64")
+MASK = ArraySpec((8000,), np.dtype("bool"))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,9 @@ C = np.dtype("complex64")
         ("add", (ArraySpec((2**31, 1), F), ArraySpec((2**31,), F)), {}, InvalidArgumentError, "too many elements"),
         ("linspace", (), {"start": 0, "stop": 1, "num": 2**62}, InvalidArgumentError, "too many elements"),
         ("fft.fft", (ArraySpec((2,), F),), {"n": 2**61}, InvalidArgumentError, "too many elements"),
+        ("meshgrid", (ArraySpec((1,), F),) * 33, {}, InvalidArgumentError, "33 dimensions; at most 32"),
+        ("broadcast_to", (ArraySpec((1,), F),), {"shape": (1,) * 40}, InvalidArgumentError, "at most 32"),
+        ("broadcast_arrays", (ArraySpec((1,) * 40, F),) * 2, {}, InvalidArgumentError, "at most 32"),
         # Reductions of nothing
         ("max", (ArraySpec((0, 3), F),), {}, InvalidArgumentError, "axis 0 has no elements"),
         ("min", (ArraySpec((3, 0), F),), {"axis": 1}, InvalidArgumentError, "axis 1 has no elements"),
@@ -187,11 +191,30 @@ def test_erf_is_right_to_2e_7() -> None:
         ("isin", (ArraySpec((2,), F), ArraySpec((5000,), F)), {}),
         ("gather", (ArraySpec((8000, 1000), F), ArraySpec((8000,), np.dtype("bool"))), {"key": ("array",)}),
         ("setitem", (ArraySpec((1000, 1000), F), 0.0), {"key": 1}),
+        ("gather", (ArraySpec((8000, 1), F), MASK, ArraySpec((8000, 1), np.dtype("int64"))), {"key": ("array",) * 2}),
+        ("diff", (ArraySpec((0, 10**6), F), None, None), {"n": 10**6}),
+        ("diff", (ArraySpec((1,), F), ArraySpec((60_000,), F), None), {"n": 60_000}),
+        ("broadcast_arrays", (ArraySpec((1,), F),) * 4096, {}),
+        ("roll", (ArraySpec((2,) * 13, F),), {"shift": (1,) * 13, "axis": tuple(range(13))}),
+        ("matmul", (ArraySpec((75, 75), np.dtype("int64")),) * 2, {}),
+        ("linalg.solve", (ArraySpec((1, 1), F), ArraySpec((8000, 1, 1), F)), {}),
+        ("linalg.det", (ArraySpec((8000, 1, 1), F),), {}),
+        ("sum", (ArraySpec((8000, 2), F),), {"axis": 1}),
+        ("fft.fftn", (ArraySpec((1,) * 64, F),), {}),
+        ("exp", (ArraySpec((4000,), np.dtype("float16")),), {}),
+        ("nonzero", (ArraySpec((*(1,) * 63, 9000), F),), {}),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=lambda value: None,
 )  # fmt: skip
 def test_what_may_take_long_is_not_for_the_loop(name: str, operands: tuple[Any, ...], given: dict[str, Any]) -> None:
     assert Planner().plan(name, operands, given)[0].cost_seconds > INLINE_SECONDS
+
+
+def test_an_assignment_by_a_mask_counts_all_that_it_may_write() -> None:
+    plan, _ = Planner().plan(
+        "scatter", (ArraySpec((5000, 5000), F), 1.0, ArraySpec((5000,), MASK.dtype)), {"key": ("array",)}
+    )
+    assert plan.in_place_seconds > INLINE_SECONDS
 
 
 def test_a_row_assigned_in_place_is_for_the_loop() -> None:

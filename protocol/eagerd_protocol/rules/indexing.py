@@ -49,7 +49,13 @@ def assigned_size(operands: Sequence[OperandSpec], parameters: Parameters) -> in
     """About how many elements an assignment writes, or looks at in its index arrays."""
     x, _, *indices = operands
     arrays = [array(index) for index in indices]
-    return max(indexed(array(x), parameters["key"], arrays).size, *(index.size for index in arrays), 0)
+    return most_elements(indexed(array(x), parameters["key"], arrays), arrays)
+
+
+def most_elements(picked: ArraySpec, indices: Sequence[ArraySpec]) -> int:
+    """The most elements that an index may pick: a mask picks at most as many as it has."""
+    largest = max((index.size for index in indices), default=1)
+    return max(picked.size * (1 if picked.is_known else largest), largest)
 
 
 def _check_value(x: ArraySpec, value: OperandSpec, target: Dimensions) -> None:
@@ -86,6 +92,8 @@ def indexed(x: ArraySpec, key: Sequence[Any], indices: Sequence[ArraySpec]) -> A
             is_parted = is_parted or (place is not None and not last_was_array)
             place = len(before) if place is None else place
         last_was_array = is_array
+        if item == ELLIPSIS:
+            continue
         if item is None:
             before.append(1)
         elif type(item) is tuple:
@@ -136,13 +144,14 @@ def _expanded(key: Sequence[Any], indices: Sequence[ArraySpec], dimensions: int)
     )
     if used > dimensions:
         raise InvalidIndexError(f"too many indices: {used} for an array of {dimensions} dimensions")
-    full = [("slice", None, None, None)] * (dimensions - used)
+    full: list[Any] = [("slice", None, None, None)] * (dimensions - used)
     ellipses = [position for position, item in enumerate(items) if item == ELLIPSIS]
     if len(ellipses) > 1:
         raise InvalidIndexError("an index can only have a single ellipsis ('...')")
     if not ellipses:
         return items + full
-    return items[: ellipses[0]] + full + items[ellipses[0] + 1 :]
+    # One that covers no axis stays: it parts index arrays all the same.
+    return items[: ellipses[0]] + (full or [ELLIPSIS]) + items[ellipses[0] + 1 :]
 
 
 def _sliced(item: tuple[Any, ...], n: int) -> int:

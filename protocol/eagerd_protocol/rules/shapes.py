@@ -48,9 +48,21 @@ def permute_dims(operands: Sequence[OperandSpec], parameters: Parameters) -> Out
     return (ArraySpec(tuple(x.shape[axis] for axis in axes), x.dtype),)
 
 
+_MOST_BROADCAST_DIMENSIONS = 32
+"""Of numpy's broadcast_to; its elementwise functions broadcast twice as many."""
+
+
+def _check_broadcast(shape: Sequence[int]) -> None:
+    if len(shape) > _MOST_BROADCAST_DIMENSIONS:
+        raise InvalidArgumentError(
+            f"a shape of {len(shape)} dimensions; at most {_MOST_BROADCAST_DIMENSIONS} can be broadcast to"
+        )
+
+
 def broadcast_to(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
     """The shape that is asked for."""
     x, shape = array(operands[0]), check_size(parameters["shape"])
+    _check_broadcast(shape)
     if broadcast(shape_of(x), shape) != shape:
         raise InvalidArgumentError(f"shape {x.shape} cannot be broadcast to {shape}")
     return (ArraySpec(shape, x.dtype),)
@@ -58,7 +70,8 @@ def broadcast_to(operands: Sequence[OperandSpec], parameters: Parameters) -> Out
 
 def broadcast_arrays(operands: Sequence[OperandSpec], _: Parameters) -> Outputs:
     """Each operand in the broadcast shape."""
-    shape = broadcast(*map(shape_of, operands))
+    shape = broadcast(*map(shape_of, operands)) if operands else ()
+    _check_broadcast(shape)
     return tuple(ArraySpec(shape, array(spec).dtype) for spec in operands)
 
 
@@ -198,6 +211,7 @@ def meshgrid(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs
     if parameters["indexing"] == "xy" and len(lengths) > 1:
         lengths[:2] = lengths[1], lengths[0]
     shape = check_size(lengths)
+    _check_broadcast(shape)
     return tuple(ArraySpec(shape, spec.dtype) for spec in specs)
 
 
