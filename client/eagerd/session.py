@@ -392,6 +392,9 @@ class EagerSession:
     def upload(self, value: object, dtype: DType | None = None) -> Array:
         """Copy an array-like into the daemon and return the array."""
         self._check_open()
+        is_complex = isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "c"
+        if is_complex and dtype is not None and dtype.kind not in "cb":
+            raise InvalidTypeError(f"complex numbers to {dtype} would lose their imaginary part; take .real first")
         try:
             source = np.asarray(value, dtype)
         except EagerdError:  # of an array among nested sequences

@@ -42,6 +42,7 @@ MISTAKES: list[tuple[str, Callable[[Any], object], type[Exception], str]] = [
     ("datetime", lambda xp: xp.asarray(np.array(["2026-01-01"], "M8[D]")), eagerd.InvalidTypeError, "datetime64"),
     ("structured", lambda xp: xp.asarray(np.zeros(2, [("a", "i4")])), eagerd.InvalidTypeError, "'a'"),
     ("byte order", lambda xp: xp.asarray(np.ones(2, ">f4")), eagerd.InvalidTypeError, "byte order"),
+    ("imaginary", lambda xp: xp.asarray(np.array([1j]), dtype=xp.float64), eagerd.InvalidTypeError, "imaginary part"),
     ("long double", lambda xp: xp.asarray(np.ones(2, np.longdouble)), eagerd.InvalidTypeError, "longdouble|float128"),
     ("ragged", lambda xp: xp.asarray([[1], [2, 3]]), ValueError, "inhomogeneous"),
 ]
