@@ -374,15 +374,22 @@ class EagerSession:
             (output,) = self._submit(name, [target.handle, *wire], parameters, plan)
             target.rebind(output.reference)
             return
-        # Read, given up and replaced under the lock, and before anything may wait: no other thread and no Ctrl-C
-        # finds the array between its values.
+        # Replaced under the lock, and before anything may wait: no other thread and no Ctrl-C finds the array between
+        # its values. Whoever reads the new handle from here on submits behind this step.
         with self._lock:
             reference = target.reference
-            # The attribute, this variable and the argument; whoever else holds it, a numpy view or another thread,
-            # needs the old value: then the daemon must keep it, and copies.
-            donated = (reference.handle,) if getrefcount(reference) <= 3 else ()
-            (handle,) = self._append_run(name, [reference.handle, *wire], parameters, plan, donated)
-            target.rebind(HandleReference(handle, self._releases))
+            handles = self._take_handles(1)
+            successor = HandleReference(handles[0], self._releases)
+            target.rebind(successor)
+            # This variable and the argument; whoever else holds it, a numpy view or another thread that has just read
+            # it, needs the old value: then the daemon must keep it, and copies.
+            donated = (reference.handle,) if getrefcount(reference) <= 2 else ()
+            try:
+                self._append_run(name, handles, [reference.handle, *wire], parameters, plan, donated)
+            except BaseException:
+                target.rebind(reference)
+                successor.disarm()
+                raise
             if donated:
                 reference.disarm()
         if any(type(on_wire) is tuple and len(on_wire) == 2 for on_wire in wire):
@@ -508,7 +515,8 @@ class EagerSession:
     def _submit(self, name: str, operands: list[Any], given: dict[str, Any], plan: Plan) -> tuple[Array, ...]:
         releases = self._releases
         with self._lock:
-            handles = self._append_run(name, operands, given, plan, ())
+            handles = self._take_handles(len(plan.outputs))
+            self._append_run(name, handles, operands, given, plan, ())
         if len(handles) == 1:
             outputs: tuple[Array, ...] = (Array(self, HandleReference(handles[0], releases), plan.outputs[0]),)
         else:
@@ -520,16 +528,20 @@ class EagerSession:
         return outputs
 
     def _append_run(
-        self, name: str, operands: list[Any], given: dict[str, Any], plan: Plan, donated: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Add a run to the batch and return the handles of its outputs; the lock is held."""
-        handles = self._take_handles(len(plan.outputs))
+        self,
+        name: str,
+        handles: tuple[int, ...],
+        operands: list[Any],
+        given: dict[str, Any],
+        plan: Plan,
+        donated: tuple[int, ...],
+    ) -> None:
+        """Add a run to the batch; the lock is held."""
         step = ("run", name, handles, operands, given, donated) if donated else ("run", name, handles, operands, given)
         self._append(step, len(handles) + len(operands))
         seconds = plan.in_place_seconds if donated else plan.cost_seconds
         if seconds > _DEAR_SECONDS and not plan.is_view and (seconds > _LONG_SECONDS or self._is_daemon_waiting()):
             self._send_batch()
-        return handles
 
     def _finish_submission(self, array: Array) -> Array:
         if self._is_sync:
