@@ -65,7 +65,8 @@ def _reductions_of(operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], 
 def _shifts(operands: Sequence[ArraySpec], _: Sequence[ArraySpec], parameters: Parameters) -> float:
     """Of a roll: numpy copies two parts for each axis, each in two for the next."""
     axes = parameters["axis"] if "axis" in parameters else parameters["axes"]
-    count = len(operands[0].shape) if axes is None else len(axes) if isinstance(axes, tuple) else 1
+    dimensions = len(operands[0].shape)
+    count = dimensions if axes is None else min(dimensions, len(axes)) if isinstance(axes, tuple) else 1
     return operands[0].size + 1000.0 * 2.0**count
 
 

@@ -217,6 +217,11 @@ def test_an_assignment_by_a_mask_counts_all_that_it_may_write() -> None:
     assert plan.in_place_seconds > INLINE_SECONDS
 
 
+def test_more_shifts_than_dimensions_are_planned() -> None:
+    given = {"shift": (1,) * 2000, "axis": (0,) * 2000}
+    assert Planner().plan("roll", (ArraySpec((5,), F),), given)[0].outputs == (ArraySpec((5,), F),)
+
+
 def test_a_row_assigned_in_place_is_for_the_loop() -> None:
     plan, _ = Planner().plan("setitem", (ArraySpec((1000, 1000), F), 0.0), {"key": 1})
     assert plan.in_place_seconds < INLINE_SECONDS < plan.cost_seconds
