@@ -17,6 +17,7 @@ from eagerd_protocol.errors import (
 )
 from eagerd_protocol.limits import INLINE_BYTES, MAX_OPERANDS
 from eagerd_protocol.parameters import INDEX_ARRAY, as_key
+from eagerd_protocol.rules.checks import holds
 from eagerd_protocol.specs import ArraySpec
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Array:
             # A value that came in the reply is this caller's alone: made writable, not shared.
             if copy is False and view.nbytes > INLINE_BYTES:
                 raise BufferError("shared memory is read-only, which DLPack 0 cannot say; ask for max_version=(1, 0)")
-            view = view.copy()
+            view, copy = view.copy(), None
         return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -271,7 +272,7 @@ class Array:
         except (ValueError, OverflowError):  # the upload says what is wrong
             return None
         scalar = {"b": False, "i": 0, "u": 0, "f": 0.0, "c": 0j}.get(found.dtype.kind)
-        if found.size == 0 or (scalar is not None and np.result_type(self.dtype, scalar).kind == self.dtype.kind):
+        if found.size == 0 or (scalar is not None and holds(self.dtype, scalar)):
             return self.dtype
         return None
 

@@ -22,7 +22,7 @@ from eagerd.mappings import view_of
 from eagerd.namespace import Namespace
 from eagerd.releases import FLUSHER, HandleReference, ReleaseQueue
 from eagerd.writer import Writer
-from eagerd_protocol.codec import encode, step_to_wire
+from eagerd_protocol.codec import encode, is_foreign, step_to_wire
 from eagerd_protocol.dtypes import DEFAULT_FLOAT, DType, as_dtype, dtype_from_name, dtype_name
 from eagerd_protocol.errors import (
     DaemonError,
@@ -344,7 +344,7 @@ class EagerSession:
                 spec, on_wire = self._operand(operand, name, len(specs), held)
                 specs.append(spec)
                 wire.append(on_wire)
-                has_foreign = has_foreign or (type(on_wire) is tuple and len(on_wire) == 2)
+                has_foreign = has_foreign or is_foreign(on_wire)
         plan, parameters = _PLANNER.plan(name, tuple(specs), given)
         if given:
             given = {key: parameters[key] for key in given}
@@ -392,7 +392,7 @@ class EagerSession:
                 raise
             if donated:
                 reference.disarm()
-        if any(type(on_wire) is tuple and len(on_wire) == 2 for on_wire in wire):
+        if any(map(is_foreign, wire)):
             self.flush()  # while `others` still holds the other session's arrays
         self._after_submission()
 

@@ -16,6 +16,7 @@ from eagerd_daemon.execution import Executor, FindForeign, Sender, request_of
 from eagerd_daemon.handles import HandleTable
 from eagerd_daemon.pool import Account, Budget, SegmentPool
 from eagerd_daemon.published import Publications
+from eagerd_protocol.codec import is_foreign
 from eagerd_protocol.errors import (
     EagerdError,
     MalformedMessageError,
@@ -176,7 +177,7 @@ class Session:
         """Resolve operands of other sessions now: they may be released before a worker comes to them."""
         return [
             item._replace(step=self._with_foreign_pinned(item.step))
-            if any(type(o) is tuple and len(o) == 2 for o in _operands(item.step))
+            if any(map(is_foreign, _operands(item.step)))
             else item
             for item in items
         ]
@@ -186,8 +187,7 @@ class Session:
         pinned: list[Any] = []
         for operand in operands:
             try:
-                is_foreign = type(operand) is tuple and len(operand) == 2
-                pinned.append(self._find_foreign(*operand) if is_foreign else operand)
+                pinned.append(self._find_foreign(*operand) if is_foreign(operand) else operand)
             except EagerdError as error:
                 pinned.append(error)
         return (tag, name, outputs, tuple(pinned), *rest)

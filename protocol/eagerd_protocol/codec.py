@@ -169,6 +169,11 @@ def find_run(step: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return None
 
 
+def is_foreign(operand: object) -> bool:
+    """Tell whether an operand of a run names another session's tensor: (session token, handle)."""
+    return type(operand) is tuple and len(operand) == 2
+
+
 def decode_step(step: tuple[Any, ...]) -> Step:
     """Return the step that an item of `Batch.steps` stands for."""
     message = STEP_TAGS.get(step[0])

@@ -70,9 +70,7 @@ class Operation:
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """All parameters of the signature, in its order."""
-        (function,) = ast.parse(f"def f{self.signature}: ...").body
-        assert isinstance(function, ast.FunctionDef)
-        arguments = function.args
+        arguments = self._parse_signature()
         plain = [*arguments.posonlyargs, *arguments.args]
         defaults: list[ast.expr | None] = [None] * (len(plain) - len(arguments.defaults))
         defaults += [*arguments.defaults, *arguments.kw_defaults]
@@ -85,12 +83,15 @@ class Operation:
     @cached_property
     def public_signature(self) -> str:
         """The signature as the standard has it, without our annotations."""
-        (function,) = ast.parse(f"def f{self.signature}: ...").body
-        assert isinstance(function, ast.FunctionDef)
-        arguments = function.args
+        arguments = self._parse_signature()
         for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             argument.annotation = None
         return f"({ast.unparse(arguments)})"
+
+    def _parse_signature(self) -> ast.arguments:
+        (function,) = ast.parse(f"def f{self.signature}: ...").body
+        assert isinstance(function, ast.FunctionDef)
+        return function.args
 
     @cached_property
     def operands(self) -> tuple[Parameter, ...]:

@@ -83,6 +83,11 @@ def promote(*operands: OperandSpec | DType) -> DType:
         raise InvalidTypeError(str(error)) from None
 
 
+def holds(dtype: DType, value: Scalar) -> bool:
+    """Tell whether an array of `dtype` takes scalars of this type: whether such a one, being weak, leaves the kind."""
+    return promote(dtype, value).kind == dtype.kind
+
+
 def check_scalar(value: Scalar, dtype: DType) -> None:
     """Refuse an integer that its array's dtype cannot hold; numpy would overflow."""
     if type(value) is int and dtype.kind in "iu":

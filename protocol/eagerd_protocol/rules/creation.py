@@ -15,6 +15,7 @@ from eagerd_protocol.rules.checks import (
     check_scalar,
     check_size,
     dtype_or,
+    holds,
 )
 from eagerd_protocol.specs import ArraySpec, OperandSpec, Scalar
 
@@ -31,10 +32,7 @@ def _scalar_dtype(value: Scalar) -> DType:
 
 
 def _check_fill(value: Scalar, dtype: DType) -> None:
-    order = "biufc"
-    if order.index({"u": "i"}.get(_scalar_dtype(value).kind, _scalar_dtype(value).kind)) > order.index(
-        dtype.kind
-    ) and not (type(value) is int and dtype.kind == "u"):
+    if not holds(dtype, value):
         raise InvalidTypeError(f"a {type(value).__name__} cannot fill an array of {dtype}")
     check_scalar(value, dtype)
 

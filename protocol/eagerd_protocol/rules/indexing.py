@@ -13,7 +13,7 @@ from eagerd_protocol.dtypes import BOOL
 from eagerd_protocol.errors import InvalidArgumentError, InvalidIndexError, InvalidTypeError
 from eagerd_protocol.limits import MAX_DIMENSIONS
 from eagerd_protocol.parameters import ELLIPSIS, INDEX_ARRAY
-from eagerd_protocol.rules.checks import Outputs, Parameters, array, broadcast, promote, shape_of
+from eagerd_protocol.rules.checks import Outputs, Parameters, array, broadcast, holds, shape_of
 from eagerd_protocol.specs import ArraySpec, OperandSpec
 
 Dimensions = tuple[int | None, ...]
@@ -21,7 +21,7 @@ Dimensions = tuple[int | None, ...]
 
 def getitem(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
     """A view: integers drop their axis, slices keep it, None adds one."""
-    return (indexed(array(operands[0]), parameters["key"], ()),)
+    return gather(operands, parameters)
 
 
 def gather(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
@@ -32,9 +32,7 @@ def gather(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
 
 def setitem(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
     """Shape and dtype of the first operand, changed where the key says; in place where nobody else can see it."""
-    x, value = array(operands[0]), operands[1]
-    _check_value(x, value, indexed(x, parameters["key"], ()).shape)
-    return (x,)
+    return scatter(operands, parameters)
 
 
 def scatter(operands: Sequence[OperandSpec], parameters: Parameters) -> Outputs:
@@ -71,7 +69,7 @@ def _check_value(x: ArraySpec, value: OperandSpec, target: Dimensions) -> None:
             raise InvalidTypeError(f"{value.dtype} values cannot be stored in an array of {x.dtype}")
     elif value is None:
         raise InvalidTypeError("None cannot be stored in an array")
-    elif promote(x, value).kind != x.dtype.kind:
+    elif not holds(x.dtype, value):
         raise InvalidTypeError(f"a {type(value).__name__} cannot be stored in an array of {x.dtype}")
 
 
